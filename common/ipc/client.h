@@ -1,0 +1,73 @@
+// The consuming side: connects, notices a peer's death at once, connects again, maps its regions.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "common/base/result.h"
+#include "common/ipc/event_loop.h"
+#include "common/ipc/messages.h"
+
+namespace k3::ipc {
+
+// One connection to one service, kept alive over restarts of the peer. All calls and callbacks on
+// the event loop's thread.
+//
+// While down it tries the lifeline every 20 ms; every connection is a fresh DEALER socket and a
+// fresh Hello, so a restarted peer always registers it again. The fingerprint of the first Welcome
+// (or Options::fingerprint) is required of every later one; a mismatch, or another protocol major
+// version, is permanent: see failure().
+class Client {
+ public:
+  struct Options {
+    std::string service;      // "trunk", "experts", ...
+    std::string role;         // who we are: "compute", "cli"
+    std::string fingerprint;  // empty accepts any at the first connection
+  };
+
+  struct Callbacks {
+    std::function<void(const Welcome&)> on_up;  // connected (again); nothing sent earlier counts
+    std::function<void(const Envelope&)> on_message;
+    std::function<void()> on_down;  // the peer died; its regions stay mapped until on_up
+  };
+
+  static Result<std::unique_ptr<Client>> create(EventLoop& loop,
+                                                const std::filesystem::path& run_dir,
+                                                Options options, Callbacks callbacks);
+  ~Client();
+
+  bool up() const;
+  // Times the peer was lost after having been up.
+  std::uint32_t losses() const;
+  // Set when the peer can never serve us (kIncompatible); the client has stopped trying.
+  const std::optional<Error>& failure() const;
+  // The latest Welcome; empty before the first.
+  const std::optional<Welcome>& welcome() const;
+
+  // Sends now; returns the sequence number, or kUnavailable when down.
+  Result<std::uint64_t> send(const Message& message, std::uint64_t trace_id = 0);
+
+  // The bytes a Ref points to, read-only, valid until the next on_up. A generation or region that
+  // is not the connected peer's is kUnavailable; a span outside the region is kFailed with the
+  // numbers.
+  Result<std::span<const std::byte>> resolve(const Ref& ref) const;
+
+ private:
+  struct State;
+  explicit Client(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+// Runs `loop` until `client` is up, it failed for good, `stop_fd` is readable, or `limit` has
+// passed. kUnavailable when the limit passes (naming the endpoint), kStopped on the signal.
+Status wait_until_up(EventLoop& loop, const Client& client, int stop_fd,
+                     std::chrono::milliseconds limit);
+
+}  // namespace k3::ipc

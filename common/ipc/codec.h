@@ -1,0 +1,28 @@
+// Bytes to messages and back: the only code that touches Cap'n Proto.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/ipc/messages.h"
+
+namespace k3::ipc {
+
+inline constexpr std::uint16_t kProtocolMajor = 1;
+inline constexpr std::uint16_t kProtocolMinor = 0;
+
+// The largest frame accepted or sent.
+inline constexpr std::size_t kMaxFrameBytes = std::size_t{256} << 20;
+
+// One frame holding `body`. Any thread.
+std::vector<std::byte> encode(const Header& header, const Message& body);
+
+// Parses one frame from an untrusted peer; `frame` may be unaligned. A malformed frame, an enum or
+// size out of range, or an unknown message is kFailed; another protocolMajor is kIncompatible with
+// both versions named. Any thread.
+Result<Envelope> decode(std::span<const std::byte> frame);
+
+}  // namespace k3::ipc

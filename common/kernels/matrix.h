@@ -1,0 +1,53 @@
+// A weight matrix as it lies in memory, and its product with a batch over all threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/kernels/kernel_table.h"
+
+namespace k3::kernels {
+
+enum class WeightFormat : std::uint8_t { kF32, kBf16, kMxfp4 };
+
+// Borrowed bytes of `rows` rows of `cols` weights.
+struct Matrix {
+  WeightFormat format = WeightFormat::kBf16;
+  const std::uint8_t* data = nullptr;
+  const std::uint8_t* scales = nullptr;  // kMxfp4 only
+  std::size_t rows = 0;
+  std::size_t cols = 0;
+
+  std::size_t row_bytes() const;
+};
+
+// A team of threads for products. One thread owns and calls it.
+class Multiplier {
+ public:
+  // `table` is borrowed for the lifetime.
+  Multiplier(const KernelTable& table, int threads);
+
+  const KernelTable& table() const { return table_; }
+  int threads() const { return threads_; }
+
+  // y[b * y_stride + r] = dot(row r of w, x + b * x_stride). Rows are shared out in blocks,
+  // dynamically; the bits do not depend on it.
+  void multiply(const Matrix& w, const float* x, std::size_t x_stride, std::size_t batch, float* y,
+                std::size_t y_stride) const;
+
+  // Calls body(i) for i in 0..count-1, each exactly once, on the team's threads.
+  template <class Body>
+  void for_each(std::size_t count, const Body& body) const;
+
+ private:
+  const KernelTable& table_;
+  int threads_;
+};
+
+template <class Body>
+void Multiplier::for_each(std::size_t count, const Body& body) const {
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads_) if (threads_ > 1 && count > 1)
+  for (std::size_t i = 0; i < count; ++i) body(i);
+}
+
+}  // namespace k3::kernels
