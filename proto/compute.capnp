@@ -2,7 +2,7 @@
 # Generation: prompt ids in, progress, tokens and logits out.
 
 using Cxx = import "/capnp/c++.capnp";
-$Cxx.namespace("k3::proto");
+$Cxx.namespace("k3::proto::compute");
 
 struct Description {
   layers @0 :UInt32;         # layers run

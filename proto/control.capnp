@@ -2,7 +2,7 @@
 # What every service understands.
 
 using Cxx = import "/capnp/c++.capnp";
-$Cxx.namespace("k3::proto");
+$Cxx.namespace("k3::proto::control");
 
 # First message of a connection. The lifeline (a Unix socket beside the ZeroMQ endpoint) was opened
 # before it with the same connection id.

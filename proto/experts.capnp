@@ -2,7 +2,7 @@
 # The routed experts. Any service that speaks these messages can stand in for k3-experts.
 
 using Cxx = import "/capnp/c++.capnp";
-$Cxx.namespace("k3::proto");
+$Cxx.namespace("k3::proto::experts");
 using Control = import "control.capnp";
 
 struct Description {

@@ -2,7 +2,7 @@
 # Text to ids and back. Requests carry all their state, so a restarted tokenizer just answers again.
 
 using Cxx = import "/capnp/c++.capnp";
-$Cxx.namespace("k3::proto");
+$Cxx.namespace("k3::proto::tokenizer");
 
 struct Description {
   hasVocabulary @0 :Bool;    # false: the checkpoint carries none; encode and decode are refused

@@ -2,7 +2,7 @@
 # The weights used on every token, delivered unit by unit in the order of use.
 
 using Cxx = import "/capnp/c++.capnp";
-$Cxx.namespace("k3::proto");
+$Cxx.namespace("k3::proto::trunk");
 using Control = import "control.capnp";
 
 struct Description {
