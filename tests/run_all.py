@@ -1,0 +1,111 @@
+"""Runs every GoogleTest binary and every pytest file of the given builds and adds up the results.
+
+    run_all.py PRESET...      each a build in build/PRESET
+
+The release build runs everything. asan-ubsan runs the unit and integration tests; tsan the tests of
+the threads that carry messages and weights (OpenMP's runtime is not instrumented, so what computes is
+left out).
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TSAN_PREFIXES = ("k3_arena", "k3_ipc", "k3_storage", "k3_trunk", "k3_experts", "k3_tokenizer")
+PYTEST_FOLDERS = {
+    "release": ["tests/golden", "tests/integration", "tests/fault"],
+    "asan-ubsan": ["tests/integration"],
+    "tsan": [],
+}
+SANITIZER_OPTIONS = {
+    "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
+}
+
+
+class Totals:
+    """Counts over all runs, and the names of what did not pass."""
+
+    def __init__(self):
+        self.passed = 0
+        self.failed = []
+        self.skipped = []
+
+    def add(self, name, outcome):
+        if outcome == "passed":
+            self.passed += 1
+        else:
+            {"failed": self.failed, "skipped": self.skipped}[outcome].append(name)
+
+
+def run_googletest(binary, preset, environment, totals):
+    with tempfile.NamedTemporaryFile(suffix=".json") as report:
+        command = [str(binary), "--gtest_brief=1", f"--gtest_output=json:{report.name}"]
+        code = subprocess.run(command, env=environment, check=False).returncode
+        text = pathlib.Path(report.name).read_text()
+    cases = [case for suite in json.loads(text)["testsuites"] for case in suite["testsuite"]] if text else []
+    failures = 0
+    for case in cases:
+        name = f"{preset} {binary.name} {case['classname']}.{case['name']}"
+        outcome = "failed" if case.get("failures") else "skipped" if case["result"] == "SKIPPED" else "passed"
+        failures += outcome == "failed"
+        totals.add(name, outcome)
+    # A crash loses the report, and a sanitizer speaks through the exit code alone.
+    if code != 0 and failures == 0:
+        totals.add(f"{preset} {binary.name}: exit code {code}", "failed")
+    elif not cases:
+        totals.add(f"{preset} {binary.name}: ran no test", "failed")
+
+
+def run_pytest(folder, preset, environment, totals):
+    with tempfile.NamedTemporaryFile(suffix=".xml") as report:
+        command = ["/usr/bin/python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", folder, f"--junitxml={report.name}"]
+        code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+        text = pathlib.Path(report.name).read_text()
+    failures = 0
+    for case in xml.etree.ElementTree.fromstring(text).iter("testcase") if text else []:
+        name = f"{preset} {case.get('classname')}.{case.get('name')}"
+        bad = case.find("failure") is not None or case.find("error") is not None
+        outcome = "failed" if bad else "skipped" if case.find("skipped") is not None else "passed"
+        failures += bad
+        totals.add(name, outcome)
+    if code != 0 and failures == 0:
+        totals.add(f"{preset} {folder}: pytest exit code {code}", "failed")
+
+
+def run_preset(preset, totals):
+    build = ROOT / "build" / preset
+    environment = dict(os.environ, K3_BIN_DIR=str(build / "bin"), PYTHONDONTWRITEBYTECODE="1")
+    if preset != "release":
+        environment.update(SANITIZER_OPTIONS)
+    binaries = sorted(p for p in (build / "tests").iterdir() if p.is_file() and os.access(p, os.X_OK))
+    if not binaries:
+        totals.add(f"{preset}: no test binaries", "failed")
+    for binary in binaries:
+        if preset != "tsan" or binary.name.startswith(TSAN_PREFIXES):
+            run_googletest(binary, preset, environment, totals)
+    for folder in PYTEST_FOLDERS[preset]:
+        run_pytest(folder, preset, environment, totals)
+
+
+def main():
+    totals = Totals()
+    for preset in sys.argv[1:]:
+        print(f"== {preset}", flush=True)
+        run_preset(preset, totals)
+    for name in totals.skipped:
+        print(f"skipped: {name}")
+    for name in totals.failed:
+        print(f"FAILED: {name}")
+    print(f"{totals.passed} passed, {len(totals.failed)} failed, {len(totals.skipped)} skipped")
+    return 1 if totals.failed or totals.passed == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
