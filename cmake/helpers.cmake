@@ -5,11 +5,15 @@ function(k3_library name)
   target_link_libraries(${name} PUBLIC ${ARG_DEPENDS})
 endfunction()
 
+# The target that builds every executable in <build>/bin, and no test.
+add_custom_target(binaries)
+
 # k3_binary(NAME SOURCES ... DEPENDS ...): an executable in <build>/bin.
 function(k3_binary name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS})
+  add_dependencies(binaries ${name})
 endfunction()
 
 # k3_test(NAME SOURCES ... DEPENDS ...): a GoogleTest binary in <build>/tests; tests/run.sh runs every

@@ -29,7 +29,7 @@ done
 
 "$root/launch/install-packages.sh"
 echo "quickstart: building"
-(cd "$root" && cmake --preset release -DK3_TESTS=OFF >/dev/null && cmake --build --preset release --target binaries)
+(cd "$root" && cmake --preset release >/dev/null && cmake --build --preset release --target binaries)
 bin="$root/build/release/bin"
 
 work=$(mktemp -d "${XDG_RUNTIME_DIR:-/tmp}/k3-quickstart.XXXXXX")
