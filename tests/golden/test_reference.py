@@ -24,10 +24,12 @@ def reference_dir():
     pytest.skip("needs K3_REFERENCE_DIR")
 
 
+# The expected logits come from fp32 arithmetic; on small_released_layout that alone moves them by 5e-4
+# against double precision.
 @pytest.mark.parametrize("folder,suffix,epsilon,tolerance", [
     ("tiny_checkpoint", "", 1e-5, 2e-5),
-    ("small_released_layout", "", 1e-5, 1e-4),
-    ("small_released_layout", "_mla_eps_1e-6", 1e-6, 1e-4),
+    ("small_released_layout", "", 1e-5, 1e-3),
+    ("small_released_layout", "_mla_eps_1e-6", 1e-6, 1e-3),
 ])
 def test_reference_agrees_with_third_party_logits(folder, suffix, epsilon, tolerance):
     directory = reference_dir() / folder
