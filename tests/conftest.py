@@ -1,0 +1,6 @@
+"""Makes tests/support importable from every test folder."""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "support"))

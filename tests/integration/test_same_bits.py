@@ -1,0 +1,81 @@
+"""The promise: the same ids and the same logits at every budget, thread count, ISA, chunk and mode."""
+
+import json
+import pathlib
+import re
+
+import pytest
+
+import awkward_checkpoints
+import k3
+
+PROMPT = [3, 7, 11, 5, 9, 60, 41, 8, 2, 77, 13, 21, 34, 55, 89, 44, 33, 22, 11, 66, 6, 28, 90, 91, 92, 17, 1, 0, 5, 5, 61,
+          62, 63, 64]
+GENERATE = 12
+UNIT_MB = "0.05"
+
+
+def supported_isas():
+    """Names of the kernel tables this machine runs, from the refusal of an unknown one."""
+    refusal = k3.k3("run", "--model", k3.DEMO, "--ids", "1", "--gen", 1, "--isa", "none", check=False)
+    assert refusal.returncode == 2, refusal.stderr
+    names = [name for name in ("reference", "avx2", "avx512") if re.search(rf"\b{name}\b", refusal.stderr)]
+    assert "reference" in names, refusal.stderr
+    return names
+
+
+def variants(sizes):
+    """Every dimension of the promise, one changed at a time and some together."""
+    unit, half, everything = sizes["largest_unit"] / 1e9, sizes["trunk"] / 2e9, sizes["trunk"] * 2 / 1e9
+    layer, one = sizes["layer_demand"] / 1e9, sizes["expert"] / 1e9
+    cases = {
+        "all pinned, all cached": ["--trunk-gb", everything, "--cache-gb", 1],
+        "half the trunk": ["--trunk-gb", half, "--cache-gb", 1],
+        "one unit": ["--trunk-gb", unit, "--cache-gb", 1],
+        "cache of one layer's demand": ["--trunk-gb", half, "--cache-gb", layer],
+        "cache of one expert": ["--trunk-gb", unit, "--cache-gb", one],
+        "whole prefix": ["--recompute"],
+        "whole prefix, chunk 7, one unit": ["--recompute", "--chunk", 7, "--trunk-gb", unit, "--cache-gb", layer],
+    }
+    for threads in (1, 2):
+        for chunk in (1, 7, 32):
+            cases[f"{threads} threads, chunk {chunk}"] = ["--threads", threads, "--chunk", chunk]
+    for isa in supported_isas():
+        cases[f"isa {isa}"] = ["--isa", isa]
+        cases[f"isa {isa}, 1 thread, chunk 7, one unit"] = ["--isa", isa, "--threads", 1, "--chunk", 7, "--trunk-gb", unit,
+                                                           "--cache-gb", layer]
+    return cases
+
+
+def sizes_of(model, work):
+    """Byte counts that place the budgets exactly, as the services report them."""
+    with k3.pipeline(work, model=model, unit_mb=UNIT_MB, trunk_gb=1, cache_gb=1) as running:
+        status = json.loads(k3.k3("status", "--run", running.run_dir, "--json").stdout)
+    trunk, experts = status["trunk"]["description"], status["experts"]["description"]
+    config = json.loads((pathlib.Path(model) / "config.json").read_text())["text_config"]
+    return {
+        "largest_unit": trunk["arena_bytes"] / trunk["slots"],
+        "trunk": trunk["arena_bytes"],
+        "expert": experts["arena_bytes"] / experts["slots"],
+        "layer_demand": experts["arena_bytes"] / experts["slots"] * config["num_experts_per_token"],
+    }
+
+
+@pytest.mark.parametrize("case", ["odd_widths", "two_dense"])
+def test_every_way_of_running_gives_the_same_bits(case, tmp_path):
+    model, work = tmp_path / "model", tmp_path / "work"
+    awkward_checkpoints.write_checkpoint(case, model)
+    k3.k3("pack", "--model", model, "--out", tmp_path / "packed", "--unit-mb", UNIT_MB)
+    sizes = sizes_of(model, tmp_path)
+    runs = variants(sizes)
+    runs |= {f"packed, {name}": arguments + ["--trunk", tmp_path / "packed"] for name, arguments in runs.items()
+             if "unit" in name or "half" in name or "pinned" in name}
+    common = ["--model", model, "--work", work, "--ids", k3.comma(PROMPT), "--gen", GENERATE, "--unit-mb", UNIT_MB]
+    first = None
+    for number, (name, arguments) in enumerate(runs.items()):
+        dump = tmp_path / f"{number}.f32"
+        report = k3.generate(*common, *arguments, "--dump-logits", dump, "--dump-positions", "last")
+        assert len(report["generated_ids"]) == GENERATE
+        outcome = (report["generated_ids"], dump.read_bytes())
+        first = first or outcome
+        assert outcome == first, f"{name}: {report['generated_ids']}, expected {first[0]}"
