@@ -1,6 +1,7 @@
-"""Makes tests/support importable from every test folder."""
+"""Makes tests/support and tests/golden importable from every test folder."""
 
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent / "support"))
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE / "support"), str(HERE / "golden")]

@@ -5,7 +5,6 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 import tempfile
 import time
 
@@ -17,8 +16,6 @@ DEMO = ROOT / "launch" / "demo-model"
 SUPERVISOR = ROOT / "launch" / "k3-pipeline"
 STAGES = ("tokenizer", "trunk", "experts", "compute")
 PATIENCE_SECONDS = 120  # a hang is a failure, slowness is not
-
-sys.path.insert(0, str(ROOT / "tests" / "golden"))
 
 
 def reference_dir():
