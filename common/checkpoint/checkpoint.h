@@ -62,7 +62,7 @@ class Checkpoint {
   const std::vector<Shard>& shards() const;
   const std::filesystem::path& directory() const;
 
-  // Nothing when the checkpoint has no such tensor.
+  // A tensor in use; nothing when there is none of this name.
   const TensorPlace* find(std::string_view name) const;
 
   // The six places of a routed expert; layer and expert must be in range (K3_CHECK).
@@ -74,8 +74,8 @@ class Checkpoint {
 
   // Every tensor in use by name, in name order, for verify and census.
   struct NamedTensor {
-    std::string_view name;
-    const TensorPlace* place;
+    std::string name;
+    const TensorPlace* place = nullptr;  // lives as long as the checkpoint or a copy of it
   };
   std::vector<NamedTensor> tensors() const;
   // Tensors present but not used by the text model or by the layers in use (vision, other layers).
