@@ -175,7 +175,9 @@ Status TensorTable::check_listed_found() const {
 
 Status TensorTable::check_trunk() const {
   std::vector<TrunkTensor> tensors = trunk_order(model_);
-  tensors.push_back({.name = kEmbeddingName,
+  // The embedding is no part of the pass; its shape is the head's.
+  tensors.push_back({.role = TrunkRole::kHead,
+                     .name = kEmbeddingName,
                      .rows = static_cast<std::uint32_t>(model_.vocab),
                      .cols = static_cast<std::uint32_t>(model_.hidden)});
   for (const TrunkTensor& tensor : tensors) {
