@@ -29,9 +29,10 @@ void check_index(std::size_t slot, std::size_t slots) {
 }  // namespace
 
 SlotPool::SlotPool(std::span<std::byte> arena, std::size_t slots, std::size_t slot_bytes)
-    : arena_(arena), slot_bytes_(slot_bytes), entries_(slots) {
+    : arena_(arena), slot_bytes_(slot_bytes) {
   K3_CHECK(slot_bytes > 0 && slots <= arena.size() / slot_bytes,
            fmt::format("{} slots of {} bytes in an arena of {}", slots, slot_bytes, arena.size()));
+  entries_.resize(slots);
   free_.reserve(slots);
   for (std::size_t slot = slots; slot > 0; --slot) free_.push_back(slot - 1);
 }

@@ -22,8 +22,10 @@ namespace k3::ipc {
 //
 // While down it tries the lifeline every 20 ms; every connection is a fresh DEALER socket and a
 // fresh Hello, so a restarted peer always registers it again. The fingerprint of the first Welcome
-// (or Options::fingerprint) is required of every later one; a mismatch, or another protocol major
-// version, is permanent: see failure().
+// (or Options::fingerprint) is required of every later one; a mismatch, another protocol major
+// version, or a region that cannot be mapped is permanent: see failure(). A damaged or missing
+// message (sequence numbers must be gapless) counts as the peer's death. A callback must not
+// destroy the client.
 class Client {
  public:
   struct Options {
@@ -46,12 +48,15 @@ class Client {
   bool up() const;
   // Times the peer was lost after having been up.
   std::uint32_t losses() const;
-  // Set when the peer can never serve us (kIncompatible); the client has stopped trying.
+  // Set when the peer can never serve us (usually kIncompatible); the client has stopped trying.
   const std::optional<Error>& failure() const;
   // The latest Welcome; empty before the first.
   const std::optional<Welcome>& welcome() const;
+  // The socket a connection starts at, for messages to the user.
+  const std::filesystem::path& endpoint() const;
 
-  // Sends now; returns the sequence number, or kUnavailable when down.
+  // Sends now; returns the sequence number. kUnavailable when down, kFailed with the sizes when the
+  // message exceeds kMaxFrameBytes or the queue of a peer that does not read is full.
   Result<std::uint64_t> send(const Message& message, std::uint64_t trace_id = 0);
 
   // The bytes a Ref points to, read-only, valid until the next on_up. A generation or region that

@@ -1,1 +1,119 @@
-// to be written
+#include "common/ipc/codec.h"
+
+#include <capnp/message.h>
+#include <capnp/serialize.h>
+#include <kj/exception.h>
+#include <kj/io.h>
+
+#include <cstring>
+#include <string>
+#include <variant>
+
+#include "common/ipc/codec_parts.h"
+
+namespace k3::ipc {
+namespace {
+
+// Words a frame may make us read, as a multiple of its own. Every pointer of a valid frame is
+// followed once; the rest is slack against frames whose pointers overlap to look larger.
+constexpr std::uint64_t kTraversalFactor = 2;
+constexpr int kNestingLimit = 16;
+
+std::string describe(const kj::Exception& error) {
+  return {error.getDescription().begin(), error.getDescription().size()};
+}
+
+Header read_header(proto::Envelope::Reader in) {
+  Header header;
+  header.sender = codec::read_text(in.getSender());
+  header.incarnation = in.getIncarnation();
+  header.sequence = in.getSequence();
+  header.in_reply_to = in.getInReplyTo();
+  header.trace_id = in.getTraceId();
+  header.monotonic_ns = in.getMonotonicNs();
+  return header;
+}
+
+Result<Envelope> decode_words(kj::ArrayPtr<const capnp::word> words) {
+  capnp::ReaderOptions options;
+  options.traversalLimitInWords = words.size() * kTraversalFactor;
+  options.nestingLimit = kNestingLimit;
+  capnp::FlatArrayMessageReader reader(words, options);
+  if (reader.getEnd() != words.end()) {
+    return fail(ErrorCode::kFailed, "malformed frame: {} of {} bytes follow the message",
+                (words.end() - reader.getEnd()) * sizeof(capnp::word),
+                words.size() * sizeof(capnp::word));
+  }
+  const auto in = reader.getRoot<proto::Envelope>();
+  // First, because nothing after it can be trusted to mean the same in another major version.
+  if (in.getProtocolMajor() != kProtocolMajor) {
+    return fail(ErrorCode::kIncompatible, "protocol version {}.{} from \"{}\", expected {}.{}",
+                in.getProtocolMajor(), in.getProtocolMinor(), codec::read_text(in.getSender()),
+                kProtocolMajor, kProtocolMinor);
+  }
+  Envelope envelope{read_header(in), {}};
+  const auto body = in.getBody();
+  if (!codec::read_control(body, envelope.body) && !codec::read_trunk(body, envelope.body) &&
+      !codec::read_experts(body, envelope.body) && !codec::read_compute(body, envelope.body) &&
+      !codec::read_tokenizer(body, envelope.body)) {
+    return fail(ErrorCode::kFailed, "unknown message {} from \"{}\" (protocol {}.{}, ours {}.{})",
+                static_cast<unsigned>(body.which()), envelope.header.sender, in.getProtocolMajor(),
+                in.getProtocolMinor(), kProtocolMajor, kProtocolMinor);
+  }
+  return envelope;
+}
+
+}  // namespace
+
+Result<std::vector<std::byte>> encode(const Header& header, const Message& body) {
+  try {
+    capnp::MallocMessageBuilder builder;
+    auto out = builder.initRoot<proto::Envelope>();
+    out.setProtocolMajor(kProtocolMajor);
+    out.setProtocolMinor(kProtocolMinor);
+    out.setSender(codec::as_text(header.sender));
+    out.setIncarnation(header.incarnation);
+    out.setSequence(header.sequence);
+    out.setInReplyTo(header.in_reply_to);
+    out.setTraceId(header.trace_id);
+    out.setMonotonicNs(header.monotonic_ns);
+    std::visit([&](const auto& message) { codec::write(message, out.getBody()); }, body);
+
+    const std::size_t bytes = capnp::computeSerializedSizeInWords(builder) * sizeof(capnp::word);
+    if (bytes > kMaxFrameBytes) {
+      return fail(ErrorCode::kFailed, "message of {} bytes, a frame holds {}", bytes,
+                  kMaxFrameBytes);
+    }
+    std::vector<std::byte> frame(bytes);
+    kj::ArrayOutputStream stream({reinterpret_cast<kj::byte*>(frame.data()), frame.size()});
+    capnp::writeMessage(stream, builder);
+    return frame;
+  } catch (const kj::Exception& error) {
+    return fail(ErrorCode::kFailed, "message does not fit in a frame of {} bytes: {}",
+                kMaxFrameBytes, describe(error));
+  }
+}
+
+Result<Envelope> decode(std::span<const std::byte> frame) {
+  if (frame.empty() || frame.size() > kMaxFrameBytes || frame.size() % sizeof(capnp::word) != 0) {
+    return fail(ErrorCode::kFailed,
+                "malformed frame: {} bytes, expected a multiple of {} from {} to {}", frame.size(),
+                sizeof(capnp::word), sizeof(capnp::word), kMaxFrameBytes);
+  }
+  const std::size_t words = frame.size() / sizeof(capnp::word);
+  kj::Array<capnp::word> aligned;
+  const auto* data = reinterpret_cast<const capnp::word*>(frame.data());
+  if (reinterpret_cast<std::uintptr_t>(data) % alignof(std::uint64_t) != 0) {
+    aligned = kj::heapArray<capnp::word>(words);
+    std::memcpy(aligned.begin(), frame.data(), frame.size());
+    data = aligned.begin();
+  }
+  try {
+    return decode_words({data, words});
+  } catch (const kj::Exception& error) {
+    return fail(ErrorCode::kFailed, "malformed frame of {} bytes: {}", frame.size(),
+                describe(error));
+  }
+}
+
+}  // namespace k3::ipc

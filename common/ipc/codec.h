@@ -17,8 +17,9 @@ inline constexpr std::uint16_t kProtocolMinor = 0;
 // The largest frame accepted or sent.
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{256} << 20;
 
-// One frame holding `body`. Any thread.
-std::vector<std::byte> encode(const Header& header, const Message& body);
+// One frame holding `body`; kFailed with both sizes when it would exceed kMaxFrameBytes. Any
+// thread.
+Result<std::vector<std::byte>> encode(const Header& header, const Message& body);
 
 // Parses one frame from an untrusted peer; `frame` may be unaligned. A malformed frame, an enum or
 // size out of range, or an unknown message is kFailed; another protocolMajor is kIncompatible with

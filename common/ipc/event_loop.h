@@ -33,6 +33,9 @@ class EventLoop {
   void stop() { stopped_ = true; }
   bool stopped() const { return stopped_; }
 
+  // The process's ZeroMQ context: every socket of this loop is made from it.
+  zmq::context_t& context() { return context_; }
+
  private:
   struct Source {
     int fd = -1;
@@ -42,6 +45,11 @@ class EventLoop {
     Clock::time_point due;
   };
 
+  SourceId add(Source source);
+  // Time until the next timer is due, at most `limit`, rounded up.
+  std::chrono::milliseconds wait_time(std::chrono::milliseconds limit) const;
+
+  zmq::context_t context_;
   std::map<SourceId, Source> sources_;
   SourceId next_id_ = 1;
   bool stopped_ = false;

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "common/base/result.h"
+#include "common/base/unique_fd.h"
 
 namespace k3::ipc {
 
@@ -23,7 +24,12 @@ struct Endpoint {
 // paths would exceed the 107 bytes a Unix socket address holds, naming path and length.
 Result<Endpoint> endpoint_in(const std::filesystem::path& run_dir, std::string_view service);
 
-// Creates `run_dir` with mode 0700, or checks that an existing one belongs to this user.
+// Creates `run_dir` with mode 0700 (its parent must exist), or checks that an existing one belongs
+// to this user and is writable by nobody else.
 Status prepare_run_dir(const std::filesystem::path& run_dir);
+
+// Takes the endpoint's lock for as long as the descriptor lives and writes this process's id into
+// the file. kFailed naming the holder's process id when another one has it.
+Result<UniqueFd> lock_endpoint(const Endpoint& endpoint);
 
 }  // namespace k3::ipc

@@ -1,1 +1,351 @@
-// to be written
+#include "common/ipc/server.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <set>
+#include <utility>
+#include <variant>
+
+#include "common/base/log.h"
+#include "common/ipc/codec.h"
+#include "common/ipc/lifeline.h"
+#include "common/ipc/run_dir.h"
+#include "common/ipc/socket_io.h"
+
+namespace k3::ipc {
+namespace {
+
+// Bounded, so that one flooding client cannot keep the loop from noticing deaths.
+constexpr int kMessagesPerTurn = 64;
+// Each costs one descriptor here and one in ZeroMQ; more are refused at the lifeline.
+constexpr std::size_t kMaxClients = 256;
+
+struct Peer {
+  UniqueFd lifeline;
+  EventLoop::SourceId watch = 0;
+  std::string routing_id;      // empty until the lifeline delivered it
+  std::string role;            // of its Hello
+  std::uint64_t received = 0;  // sequence of its latest message
+  std::uint64_t sent = 0;      // sequence of our latest message to it
+  bool greeted = false;        // Hello accepted
+  bool closing = false;        // its lifeline is shut; the loop will see end of file
+  bool warned = false;         // a malformed frame of it was logged
+};
+
+}  // namespace
+
+struct Server::State {
+  EventLoop& loop;
+  Endpoint endpoint;
+  Options options;
+  Callbacks callbacks;
+  std::string sender;
+  UniqueFd lock;
+  UniqueFd listener;
+  zmq::socket_t router;
+  EventLoop::SourceId listener_watch = 0;
+  EventLoop::SourceId router_watch = 0;
+  std::map<ClientId, Peer> peers;
+  std::map<std::string, ClientId, std::less<>> by_routing_id;
+  std::set<ClientId> unidentified;  // lifelines that have not delivered their id
+  ClientId next_id = 1;
+
+  State(EventLoop& event_loop, Endpoint files, Options server_options, Callbacks server_callbacks)
+      : loop(event_loop),
+        endpoint(std::move(files)),
+        options(std::move(server_options)),
+        callbacks(std::move(server_callbacks)),
+        sender("k3-" + options.service) {}
+  ~State();
+
+  Status open();
+  void accept_lifelines();
+  void read_lifeline(ClientId id);
+  Status identify(ClientId id, const ConnectionId& connection);
+  void drop(ClientId id, const std::string& reason);
+  void hang_up(Peer& peer);
+
+  void receive_messages();
+  void receive_from(const std::string& routing_id, const std::vector<zmq::message_t>& parts);
+  void handle(ClientId id, const Envelope& envelope);
+  void greet(ClientId id, const Envelope& envelope);
+  void set_level(ClientId id, const Envelope& envelope);
+
+  void reply(ClientId id, const Message& message, std::uint64_t in_reply_to,
+             std::uint64_t trace_id = 0);
+  void reply_error(ClientId id, ErrorCode code, std::string message, std::uint64_t in_reply_to = 0);
+  void refuse_unknown(const std::string& routing_id);
+  Header header(std::uint64_t sequence, std::uint64_t in_reply_to, std::uint64_t trace_id) const;
+};
+
+Status Server::State::open() {
+  K3_TRY(prepare_run_dir(endpoint.lock_path.parent_path()));
+  K3_ASSIGN(lock, lock_endpoint(endpoint));
+  try {
+    router = zmq::socket_t(loop.context(), zmq::socket_type::router);
+    configure(router);
+    router.set(zmq::sockopt::router_mandatory, true);
+    ::unlink(endpoint.zmq_path.c_str());
+    router.bind(endpoint.zmq_address());
+  } catch (const zmq::error_t& error) {
+    return fail(ErrorCode::kFailed, "{}: cannot bind: {}", endpoint.zmq_address(), error.what());
+  }
+  if (::chmod(endpoint.zmq_path.c_str(), 0600) != 0) {
+    return fail(ErrorCode::kFailed, "{}: chmod: {}", endpoint.zmq_path.string(),
+                std::strerror(errno));
+  }
+  // Last: a client takes an open lifeline for a server that is ready.
+  K3_ASSIGN(listener, listen_lifeline(endpoint.lifeline_path));
+  listener_watch = loop.watch(listener.get(), [this] { accept_lifelines(); });
+  router_watch = loop.watch(router, [this] { receive_messages(); });
+  return {};
+}
+
+Server::State::~State() {
+  loop.remove(listener_watch);
+  loop.remove(router_watch);
+  for (const auto& [id, peer] : peers) loop.remove(peer.watch);
+  router.close();  // before the lifelines: last messages get a head start on their end of file
+  if (!lock.valid()) return;
+  ::unlink(endpoint.lifeline_path.c_str());
+  ::unlink(endpoint.zmq_path.c_str());
+  ::unlink(endpoint.lock_path.c_str());
+}
+
+void Server::State::accept_lifelines() {
+  while (true) {
+    UniqueFd fd = accept_lifeline(listener.get());
+    if (!fd.valid()) break;
+    if (peers.size() >= kMaxClients) {
+      spdlog::warn("client_refused service={} clients={} limit={}", options.service, peers.size(),
+                   kMaxClients);
+      continue;
+    }
+    const ClientId id = next_id++;
+    Peer& peer = peers[id];
+    peer.watch = loop.watch(fd.get(), [this, id] { read_lifeline(id); });
+    peer.lifeline = std::move(fd);
+    unidentified.insert(id);
+  }
+  // A client sends its id right after connecting, so an id that matters now has arrived.
+  const std::vector<ClientId> waiting(unidentified.begin(), unidentified.end());
+  for (const ClientId id : waiting) read_lifeline(id);
+}
+
+void Server::State::read_lifeline(ClientId id) {
+  const auto found = peers.find(id);
+  if (found == peers.end()) return;
+  const Result<std::optional<ConnectionId>> got =
+      receive_connection_id(found->second.lifeline.get());
+  if (!got) return drop(id, got.error().message);
+  if (!*got) return;
+  if (const Status status = identify(id, **got); !status) drop(id, status.error().message);
+}
+
+Status Server::State::identify(ClientId id, const ConnectionId& connection) {
+  Peer& peer = peers.at(id);
+  if (!peer.routing_id.empty()) {
+    return fail(ErrorCode::kFailed, "lifeline: a second connection id");
+  }
+  std::string routing_id(reinterpret_cast<const char*>(connection.data()), connection.size());
+  if (by_routing_id.contains(routing_id)) {
+    return fail(ErrorCode::kFailed, "lifeline: connection id in use by client {}",
+                by_routing_id.at(routing_id));
+  }
+  K3_TRY(send_regions(peer.lifeline.get(), options.regions));
+  unidentified.erase(id);
+  by_routing_id.emplace(routing_id, id);
+  peer.routing_id = std::move(routing_id);
+  return {};
+}
+
+void Server::State::drop(ClientId id, const std::string& reason) {
+  const auto node = peers.extract(id);
+  const Peer& peer = node.mapped();
+  loop.remove(peer.watch);
+  unidentified.erase(id);
+  if (!peer.routing_id.empty()) by_routing_id.erase(peer.routing_id);
+  if (!peer.greeted) return;
+  spdlog::info("client_gone service={} client={} role={} reason=\"{}\"", options.service, id,
+               peer.role, reason);
+  if (callbacks.on_disconnect) callbacks.on_disconnect(id);
+}
+
+// Shuts the lifeline: the client sees end of file now, we see it in the next turn of the loop and
+// drop the client there, so that on_disconnect never runs inside a caller's send().
+void Server::State::hang_up(Peer& peer) {
+  peer.closing = true;
+  ::shutdown(peer.lifeline.get(), SHUT_RDWR);
+}
+
+void Server::State::receive_messages() {
+  accept_lifelines();
+  for (int i = 0; i < kMessagesPerTurn; ++i) {
+    const std::optional<std::vector<zmq::message_t>> parts = receive_parts(router, 2);
+    if (!parts) return;
+    receive_from(parts->front().to_string(), *parts);
+  }
+}
+
+void Server::State::receive_from(const std::string& routing_id,
+                                 const std::vector<zmq::message_t>& parts) {
+  const auto known = by_routing_id.find(routing_id);
+  if (known == by_routing_id.end()) return refuse_unknown(routing_id);
+  const ClientId id = known->second;
+  Peer& peer = peers.at(id);
+  if (peer.closing) return;
+
+  Result<Envelope> envelope = fail(ErrorCode::kFailed, "malformed message: expected one frame");
+  if (parts.size() == 2) envelope = decode({parts[1].data<std::byte>(), parts[1].size()});
+  if (!envelope) {
+    if (!std::exchange(peer.warned, true)) {
+      spdlog::warn("bad_frame service={} client={} role={} error=\"{}\"", options.service, id,
+                   peer.role, envelope.error().message);
+    }
+    return reply_error(id, envelope.error().code, envelope.error().message);
+  }
+  const std::uint64_t sequence = envelope->header.sequence;
+  if (sequence != peer.received + 1) {
+    spdlog::warn("message_lost service={} client={} role={} sequence={} expected={}",
+                 options.service, id, peer.role, sequence, peer.received + 1);
+    return hang_up(peer);
+  }
+  peer.received = sequence;
+  handle(id, *envelope);
+}
+
+void Server::State::handle(ClientId id, const Envelope& envelope) {
+  const Message& body = envelope.body;
+  if (std::holds_alternative<Hello>(body)) return greet(id, envelope);
+  if (!peers.at(id).greeted) {
+    return reply_error(id, ErrorCode::kUsage, sender + ": the first message must be Hello",
+                       envelope.header.sequence);
+  }
+  if (std::holds_alternative<StatsRequest>(body)) {
+    return reply(id, callbacks.stats ? callbacks.stats() : Stats{}, envelope.header.sequence);
+  }
+  if (std::holds_alternative<Stop>(body)) {
+    spdlog::info("stop_requested service={} client={} role={}", options.service, id,
+                 peers.at(id).role);
+    return loop.stop();
+  }
+  if (std::holds_alternative<SetLogLevel>(body)) return set_level(id, envelope);
+  callbacks.on_message(id, envelope);
+}
+
+void Server::State::greet(ClientId id, const Envelope& envelope) {
+  const Hello& hello = std::get<Hello>(envelope.body);
+  Peer& peer = peers.at(id);
+  const std::uint64_t sequence = envelope.header.sequence;
+  if (!hello.fingerprint.empty() && !options.fingerprint.empty() &&
+      hello.fingerprint != options.fingerprint) {
+    // The client hangs up when it has read this; hanging up here could overtake the reply.
+    return reply_error(id, ErrorCode::kIncompatible,
+                       fmt::format("{} serves model {}, {} expects {}", sender, options.fingerprint,
+                                   hello.role, hello.fingerprint),
+                       sequence);
+  }
+  peer.role = hello.role;
+  peer.greeted = true;
+  spdlog::info("client_up service={} client={} role={} incarnation={:016x}", options.service, id,
+               peer.role, envelope.header.incarnation);
+  reply(id, Welcome{sender, static_cast<std::uint32_t>(::getpid()), options.fingerprint}, sequence);
+}
+
+void Server::State::set_level(ClientId id, const Envelope& envelope) {
+  const std::string& level = std::get<SetLogLevel>(envelope.body).level;
+  if (const Status status = set_log_level(level); !status) {
+    return reply_error(id, status.error().code, status.error().message, envelope.header.sequence);
+  }
+  reply(id, Stats{}, envelope.header.sequence);
+}
+
+void Server::State::reply(ClientId id, const Message& message, std::uint64_t in_reply_to,
+                          std::uint64_t trace_id) {
+  const auto found = peers.find(id);
+  if (found == peers.end() || found->second.closing) {
+    spdlog::debug("send_skipped service={} client={} reason=gone", options.service, id);
+    return;
+  }
+  Peer& peer = found->second;
+  const Result<std::vector<std::byte>> frame =
+      encode(header(peer.sent + 1, in_reply_to, trace_id), message);
+  if (!frame) return reply_error(id, frame.error().code, frame.error().message, in_reply_to);
+
+  std::vector<zmq::message_t> parts;
+  parts.emplace_back(peer.routing_id);
+  parts.emplace_back(frame->data(), frame->size());
+  switch (send_parts(router, std::move(parts))) {
+    case Sent::kQueued:
+      ++peer.sent;
+      return;
+    case Sent::kQueueFull:
+      spdlog::warn("client_slow service={} client={} role={} action=disconnect", options.service,
+                   id, peer.role);
+      return hang_up(peer);
+    case Sent::kNoRoute:  // its socket broke although it lives: it must connect again
+      spdlog::warn("client_unreachable service={} client={} role={} action=disconnect",
+                   options.service, id, peer.role);
+      return hang_up(peer);
+  }
+}
+
+void Server::State::reply_error(ClientId id, ErrorCode code, std::string message,
+                                std::uint64_t in_reply_to) {
+  reply(id, ErrorReply{{code, std::move(message)}}, in_reply_to);
+}
+
+// Nobody's lifeline: a stranger, or what a dead client had still sent. There may be no route back.
+void Server::State::refuse_unknown(const std::string& routing_id) {
+  spdlog::debug("unknown_client service={}", options.service);
+  const ErrorReply error{{ErrorCode::kUnavailable, sender + ": this connection has no lifeline"}};
+  const Result<std::vector<std::byte>> frame = encode(header(1, 0, 0), error);
+  if (!frame) return;
+  std::vector<zmq::message_t> parts;
+  parts.emplace_back(routing_id);
+  parts.emplace_back(frame->data(), frame->size());
+  send_parts(router, std::move(parts));
+}
+
+Header Server::State::header(std::uint64_t sequence, std::uint64_t in_reply_to,
+                             std::uint64_t trace_id) const {
+  return {sender, process_incarnation(), sequence, in_reply_to, trace_id, monotonic_ns()};
+}
+
+Result<std::unique_ptr<Server>> Server::bind(EventLoop& loop, const std::filesystem::path& run_dir,
+                                             Options options, Callbacks callbacks) {
+  if (options.regions.size() > kMaxRegions) {
+    return fail(ErrorCode::kUsage, "{}: {} shared regions, the limit is {}", options.service,
+                options.regions.size(), kMaxRegions);
+  }
+  K3_ASSIGN(Endpoint endpoint, endpoint_in(run_dir, options.service));
+  auto state =
+      std::make_unique<State>(loop, std::move(endpoint), std::move(options), std::move(callbacks));
+  K3_TRY(state->open());
+  return std::unique_ptr<Server>(new Server(std::move(state)));
+}
+
+Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Server::~Server() = default;
+
+void Server::send(ClientId client, const Message& message, std::uint64_t in_reply_to,
+                  std::uint64_t trace_id) {
+  state_->reply(client, message, in_reply_to, trace_id);
+}
+
+std::vector<Server::ClientId> Server::clients() const {
+  std::vector<ClientId> ids;
+  for (const auto& [id, peer] : state_->peers) {
+    if (peer.greeted && !peer.closing) ids.push_back(id);
+  }
+  return ids;
+}
+
+}  // namespace k3::ipc

@@ -30,7 +30,10 @@ struct SharedRegion {
 //
 // A client is known by its lifeline; end of file there is its death: on_disconnect is called once,
 // and no message of it is delivered afterwards. Hello, StatsRequest, Stop, SetLogLevel and
-// malformed frames are answered here; everything else goes to on_message.
+// malformed frames are answered here; everything else goes to on_message. SetLogLevel is answered
+// with an empty Stats, or an error. Stop stops the loop and has no answer. A client that skips a
+// sequence number is disconnected, so no message is ever lost silently. A callback must not destroy
+// the server.
 class Server {
  public:
   using ClientId = std::uint64_t;
@@ -53,8 +56,10 @@ class Server {
                                               Options options, Callbacks callbacks);
   ~Server();
 
-  // Queues one message; a client that has gone, or whose queue is full (it is then disconnected),
-  // is logged and skipped. `in_reply_to` is the sequence of the request answered, or 0.
+  // Queues one message; a client that has gone, or whose queue is full (it is then disconnected:
+  // its on_disconnect follows from the loop, never from inside this call), is logged and skipped. A
+  // message that no frame can hold becomes an ErrorReply. `in_reply_to` is the sequence of the
+  // request answered, or 0.
   void send(ClientId client, const Message& message, std::uint64_t in_reply_to = 0,
             std::uint64_t trace_id = 0);
 
