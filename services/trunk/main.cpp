@@ -14,8 +14,8 @@ namespace {
 using k3::trunk::TrunkService;
 
 k3::Status serve(const TrunkService::Options& options) {
-  K3_ASSIGN(const k3::UniqueFd stop,
-            k3::stop_signal_fd().map([](int fd) { return k3::UniqueFd(fd); }));
+  K3_ASSIGN(const int stop_fd, k3::stop_signal_fd());
+  const k3::UniqueFd stop(stop_fd);
   k3::ipc::EventLoop loop;
   K3_ASSIGN(const std::unique_ptr<TrunkService> service, TrunkService::create(loop, options));
   loop.watch(stop.get(), [&loop] { loop.stop(); });

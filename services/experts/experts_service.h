@@ -1,0 +1,71 @@
+// The k3-experts process behind its flags: index, arena, reader, cache, server.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "common/arena/arena.h"
+#include "common/arena/slot_pool.h"
+#include "common/base/result.h"
+#include "common/checkpoint/expert_index.h"
+#include "common/ipc/event_loop.h"
+#include "common/ipc/server.h"
+#include "common/storage/read_engine.h"
+#include "services/experts/cache_plan.h"
+#include "services/experts/expert_cache.h"
+
+namespace k3::experts {
+
+// Serves one checkpoint's routed experts in `run_dir` for as long as it lives. All on the loop's
+// thread.
+class ExpertsService {
+ public:
+  struct Options {
+    std::filesystem::path run_dir;
+    std::filesystem::path model;                // checkpoint directory
+    std::optional<std::filesystem::path> work;  // directory of experts.k3x; else MODEL/.k3
+    double cache_gb = 1;                        // 10^9 bytes
+    std::optional<int> layers;
+    std::size_t io_threads = 8;
+  };
+
+  // Opens everything and binds the endpoint. `loop` outlives the service.
+  static Result<std::unique_ptr<ExpertsService>> create(ipc::EventLoop& loop,
+                                                        const Options& options);
+  ~ExpertsService();
+
+ private:
+  // What create() opens before there is a service.
+  struct Parts {
+    ExpertIndex index;
+    ExpertCache::Shape shape;
+    CachePlan plan;
+    Arena arena;
+    std::unique_ptr<ReadEngine> engine;
+    std::vector<std::uint32_t> files;  // engine's number of each shard of the index
+  };
+
+  static Result<Parts> open(const Options& options);
+  ExpertsService(ipc::EventLoop& loop, Parts parts);
+
+  void on_message(ipc::Server::ClientId client, const ipc::Envelope& envelope);
+  void on_reads_done();
+  void submit(const ExpertCache::Read& read);
+  ipc::Arrived arrived_message(std::uint64_t batch,
+                               const std::vector<ExpertCache::Arrival>& arrivals) const;
+  ipc::ExpertsDescription description() const;
+  ipc::Stats stats() const;
+
+  ipc::EventLoop& loop_;
+  Parts parts_;
+  SlotPool pool_;
+  ExpertCache cache_;
+  std::uint64_t bytes_read_ = 0;
+  ipc::EventLoop::SourceId done_source_ = 0;
+  std::unique_ptr<ipc::Server> server_;
+};
+
+}  // namespace k3::experts
