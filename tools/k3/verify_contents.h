@@ -1,0 +1,45 @@
+// Reads every byte of a checkpoint's weights and reports what cannot be a weight.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/expert_index.h"
+#include "common/checkpoint/unit_table.h"
+
+namespace k3::cli {
+
+// Findings are sentences that name tensor or expert, file and place. A read that fails is a
+// finding, and the work goes on. One thread.
+class ContentsCheck {
+ public:
+  // Called with bytes read and bytes to read by the check under way.
+  using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
+
+  explicit ContentsCheck(Progress progress) : progress_(std::move(progress)) {}
+
+  // Trunk tensors hold finite numbers only; no expert scale is 255 (the E8M0 code of NaN).
+  void check_tensors(const Checkpoint& checkpoint);
+
+  // Every expert with a checksum in the index matches it.
+  void check_experts(const ExpertIndex& index);
+
+  // Every unit with a checksum in the table matches it.
+  void check_units(const UnitTable& table);
+
+  const std::vector<std::string>& findings() const { return findings_; }
+
+ private:
+  void start(std::uint64_t total);
+  void advance(std::uint64_t bytes);
+
+  Progress progress_;
+  std::uint64_t done_ = 0;
+  std::uint64_t total_ = 0;
+  std::vector<std::string> findings_;
+};
+
+}  // namespace k3::cli
