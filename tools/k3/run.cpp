@@ -1,1 +1,98 @@
-// to be written
+// k3 run: generates text, over a running pipeline or a private one.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "common/base/service_main.h"
+#include "common/base/unique_fd.h"
+#include "common/observe/memory.h"
+#include "tools/k3/commands.h"
+#include "tools/k3/pipeline_private.h"
+#include "tools/k3/run_options.h"
+#include "tools/k3/run_prepare.h"
+#include "tools/k3/run_session.h"
+
+namespace k3::cli {
+namespace {
+
+// Decimal gigabytes for a service, which multiplies and cuts: half a byte more, so that rounding
+// never costs a budget of exactly n slots one of them.
+std::string as_gigabytes(std::uint64_t bytes) { return fmt::format("{}.5e-9", bytes); }
+
+PipelineSettings pipeline_settings(const RunOptions& options, const PreparedModel& model) {
+  PipelineSettings settings = {{"model", model.checkpoint.directory().string()},
+                               {"work", model.work.string()},
+                               {"trunk_gb", as_gigabytes(model.plan.trunk_budget)},
+                               {"cache_gb", as_gigabytes(model.plan.expert_budget)}};
+  const auto add = [&settings](const char* name, const auto& value) {
+    if (value) settings.emplace_back(name, fmt::format("{}", *value));
+  };
+  if (model.trunk) settings.emplace_back("trunk", model.trunk->string());
+  add("threads", options.threads);
+  add("chunk", options.chunk);
+  add("unit_mb", options.unit_mb);
+  add("layers", options.layers);
+  add("isa", options.isa);
+  add("mla_norm_eps", options.mla_norm_eps);
+  return settings;
+}
+
+void print_plan(const RunPlan& plan, const MemoryLimits& limits) {
+  fmt::print(stderr, "memory plan:\n");
+  for (const PlannedMemory& line : plan.lines) {
+    fmt::print(stderr, "  {:<20} {:>9.3f} GB\n", line.what, static_cast<double>(line.bytes) / 1e9);
+  }
+  const auto usable = limits.usable_bytes();
+  fmt::print(stderr, "  {:<20} {:>9.3f} GB of {} usable\n", "sum",
+             static_cast<double>(planned_bytes(plan.lines)) / 1e9,
+             usable ? fmt::format("{:.3f} GB", static_cast<double>(*usable) / 1e9)
+                    : std::string("unknown"));
+}
+
+Status run_privately(const RunOptions& options, const Prompt& prompt) {
+  K3_ASSIGN(const std::filesystem::path script, find_supervisor_script());
+  const MemoryLimits limits = read_memory_limits();
+  K3_ASSIGN(const PreparedModel model, prepare_model(options, prompt.most_ids(), limits));
+  const auto vocab = static_cast<std::uint32_t>(model.checkpoint.config().vocab);
+  K3_TRY(check_ids(prompt.ids, vocab, "--ids"));
+  K3_TRY(check_ids(options.stop_ids, vocab, "--stop-id"));
+  print_plan(model.plan, limits);
+
+  // From here on a signal must stop the pipeline in order.
+  K3_ASSIGN(const int stop_fd, stop_signal_fd());
+  const UniqueFd stop(stop_fd);
+  K3_ASSIGN(PrivatePipeline pipeline,
+            PrivatePipeline::start(script, pipeline_settings(options, model)));
+  const Status status = run_session(options, prompt,
+                                    {.run_dir = pipeline.run_dir(),
+                                     .stop_fd = stop.get(),
+                                     .fingerprint = model.checkpoint.fingerprint(),
+                                     .own_pipeline = true});
+  const Status stopped = pipeline.stop();
+  K3_TRY(status);
+  return stopped;
+}
+
+Status run_on_pipeline(const RunOptions& options, const Prompt& prompt) {
+  K3_ASSIGN(const int stop_fd, stop_signal_fd());
+  const UniqueFd stop(stop_fd);
+  return run_session(options, prompt, {.run_dir = *options.pipeline, .stop_fd = stop.get()});
+}
+
+Status run(const RunOptions& options) {
+  K3_ASSIGN(const Prompt prompt, read_prompt(options));
+  return options.pipeline ? run_on_pipeline(options, prompt) : run_privately(options, prompt);
+}
+
+}  // namespace
+
+void add_run(CLI::App& root, Action& action) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* command = root.add_subcommand("run", "generate text (greedy decoding)");
+  add_run_flags(*command, *options);
+  command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace k3::cli

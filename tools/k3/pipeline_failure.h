@@ -1,0 +1,17 @@
+// Signs that a pipeline will not come back: what its supervisor leaves in the run directory.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "common/base/result.h"
+
+namespace k3::cli {
+
+// Why waiting for a stage of `run_dir` is pointless, or nothing:
+// - a file STAGE.failed (first line exit code, second line reason): that code, the reason, the
+// stage;
+// - the run directory is gone, or its supervisord.pid names a process that is: kFailed.
+std::optional<Error> pipeline_failure(const std::filesystem::path& run_dir);
+
+}  // namespace k3::cli

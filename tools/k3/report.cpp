@@ -1,0 +1,96 @@
+#include "tools/k3/report.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "common/base/file.h"
+
+namespace k3::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class T>
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+std::string seconds(std::optional<double> value) {
+  return value ? fmt::format("{:.3f} s", *value) : std::string("-");
+}
+
+double gigabytes(std::uint64_t bytes) { return static_cast<double>(bytes) / 1e9; }
+
+}  // namespace
+
+std::string report_json(const RunReport& report) {
+  const Json json = {
+      {"model", or_null(report.model)},
+      {"fingerprint", report.fingerprint},
+      {"layers", report.layers},
+      {"model_layers", report.model_layers},
+      {"isa", report.isa},
+      {"threads", report.threads},
+      {"budgets", {{"trunk", report.trunk_bytes}, {"experts", report.cache_bytes}}},
+      {"prompt_ids", report.prompt_ids},
+      {"generated_ids", report.generated_ids},
+      {"text", or_null(report.text)},
+      {"finish_reason", report.finish_reason},
+      {"prefill_seconds", or_null(report.prefill_seconds)},
+      {"seconds_per_token", or_null(report.seconds_per_token)},
+      {"bytes_read", {{"trunk", report.trunk_bytes_read}, {"experts", report.experts_bytes_read}}},
+      {"expert_requests",
+       {{"hits", report.hits}, {"prefetched", report.prefetched}, {"misses", report.misses}}},
+      {"restarts", report.restarts},
+      {"peak_memory_bytes", report.peak_memory_bytes},
+  };
+  // Paths need not be UTF-8.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string report_summary(const RunReport& report) {
+  std::string out;
+  const auto add = [&out](const std::string& line) { out += line + "\n"; };
+  add(
+      fmt::format("{} tokens in {:.3f} s ({}): prefill of {} positions {}, then {} a token "
+                  "(median {})",
+                  report.generated_ids.size(), report.total_seconds, report.finish_reason,
+                  report.prompt_ids.size(), seconds(report.prefill_seconds),
+                  seconds(report.seconds_per_token), seconds(report.median_seconds)));
+  add(fmt::format("read: trunk {:.3f} GB, experts {:.3f} GB", gigabytes(report.trunk_bytes_read),
+                  gigabytes(report.experts_bytes_read)));
+  add(fmt::format("experts: {} hits, {} prefetched, {} misses", report.hits, report.prefetched,
+                  report.misses));
+  add(fmt::format("time: compute {:.3f} s, waiting for trunk {:.3f} s, for experts {:.3f} s",
+                  report.compute_seconds, report.wait_trunk_seconds, report.wait_experts_seconds));
+  add(fmt::format("peak memory of all processes: {:.3f} GB (trunk {:.3f}, expert cache {:.3f})",
+                  gigabytes(report.peak_memory_bytes), gigabytes(report.trunk_bytes),
+                  gigabytes(report.cache_bytes)));
+  add(fmt::format("kernels: {}, {} threads; restarts: {}", report.isa, report.threads,
+                  report.restarts));
+  if (report.layers < report.model_layers) {
+    add(fmt::format("only {} of {} layers ran: this output is not the model's", report.layers,
+                    report.model_layers));
+  }
+  return out;
+}
+
+Status write_report(const RunReport& report, const std::filesystem::path& path) {
+  const std::string json = report_json(report);
+  std::error_code ignored;
+  const auto status = std::filesystem::status(path, ignored);
+  const bool replaceable =
+      !std::filesystem::exists(status) || std::filesystem::is_regular_file(status);
+  if (replaceable) return write_file_atomically(path, json);
+  std::ofstream out(path, std::ios::binary);
+  out << json << std::flush;
+  if (!out) return fail(ErrorCode::kOutput, "{}: {}", path.string(), std::strerror(errno));
+  return {};
+}
+
+}  // namespace k3::cli

@@ -1,0 +1,195 @@
+#include "tools/k3/run_options.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <system_error>
+#include <utility>
+
+#include "common/base/file.h"
+
+namespace k3::cli {
+namespace {
+
+constexpr std::size_t kMaxPromptBytes = std::size_t{64} << 20;
+// The chat format adds fewer ids than this around one user turn.
+constexpr std::uint64_t kChatFrameIds = 64;
+
+template <class Number>
+std::optional<Number> parse_number(std::string_view text) {
+  Number value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return value;
+}
+
+CLI::Validator whole_number(std::int64_t lowest, std::int64_t highest) {
+  return CLI::Validator(
+      [lowest, highest](std::string& text) {
+        const auto value = parse_number<std::int64_t>(text);
+        if (value && *value >= lowest && *value <= highest) return std::string();
+        return fmt::format("expected a whole number from {} to {}, found \"{}\"", lowest, highest,
+                           text);
+      },
+      "WHOLE");
+}
+
+CLI::Validator positive_number() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const auto value = parse_number<double>(text);
+        if (value && std::isfinite(*value) && *value > 0) return std::string();
+        return fmt::format("expected a number above 0, found \"{}\"", text);
+      },
+      "POSITIVE");
+}
+
+void add_prompt_flags(CLI::App& command, RunOptions& options) {
+  CLI::Option_group* prompt = command.add_option_group("prompt", "exactly one of");
+  prompt->add_option("--ids", options.ids, "prompt as token ids: 1,2,3");
+  prompt->add_option("--prompt", options.text, "prompt as text, continued as it stands");
+  prompt->add_option("--prompt-file", options.text_file, "file that holds the prompt's text");
+  CLI::Option* chat =
+      prompt->add_option("--chat", options.chat, "one user turn in the model's chat format");
+  prompt->require_option(1);
+  command.add_flag("--no-think", options.no_think, "with --chat: answer without a think part")
+      ->needs(chat);
+}
+
+void add_output_flags(CLI::App& command, RunOptions& options) {
+  command.add_option("--json", options.json, "write the run report to this file");
+  CLI::Option* logits = command.add_option("--dump-logits", options.logits,
+                                           "write logits to this file, float32 rows of [vocab]");
+  const std::map<std::string, ipc::LogitsWanted> positions = {{"last", ipc::LogitsWanted::kLast},
+                                                              {"all", ipc::LogitsWanted::kAll}};
+  command
+      .add_option("--dump-positions", options.logits_positions,
+                  "last: a row per generated token (default); all: a row per position run")
+      ->transform(CLI::CheckedTransformer(positions))
+      ->needs(logits);
+  command.add_flag("-v,--verbose", options.verbose, "a line a token on stderr");
+}
+
+// Flags that shape a private pipeline, so they make no sense with a running one.
+void add_pipeline_flags(CLI::App& command, RunOptions& options, CLI::Option* pipeline) {
+  constexpr int kMaxInt = std::numeric_limits<int>::max();
+  const std::initializer_list<CLI::Option*> flags = {
+      command.add_option("--work", options.work,
+                         "directory of the expert index (default: MODEL/.k3)"),
+      command.add_option("--trunk", options.trunk,
+                         "directory of the packed trunk (default: the one in --work, if any)"),
+      command
+          .add_option("--trunk-gb", options.trunk_gb,
+                      "memory for the trunk in GB (default: from free memory)")
+          ->check(positive_number()),
+      command
+          .add_option("--cache-gb", options.cache_gb,
+                      "memory for the expert cache in GB (default: from free memory)")
+          ->check(positive_number()),
+      command
+          .add_option("--unit-mb", options.unit_mb,
+                      "unit size in MB when streaming from the shards")
+          ->check(positive_number()),
+      command.add_option("--threads", options.threads, "compute threads (default: allowed CPUs)")
+          ->check(whole_number(1, 4096)),
+      command.add_option("--chunk", options.chunk, "prompt positions a prefill pass takes")
+          ->check(whole_number(1, 65536)),
+      command
+          .add_option("--layers", options.layers,
+                      "use only the first N layers of a partial download; not the model")
+          ->check(whole_number(1, kMaxInt)),
+      command.add_option("--isa", options.isa, "kernel table (default: the best this CPU has)"),
+      command
+          .add_option("--mla-norm-eps", options.mla_norm_eps,
+                      "epsilon of the two MLA low-rank norms (default: 1e-6)")
+          ->check(positive_number())};
+  for (CLI::Option* flag : flags) flag->excludes(pipeline);
+}
+
+}  // namespace
+
+void add_run_flags(CLI::App& command, RunOptions& options) {
+  constexpr int kMaxInt = std::numeric_limits<int>::max();
+  CLI::Option_group* target = command.add_option_group("target", "at least one of");
+  target->add_option("--model", options.model, "checkpoint directory");
+  CLI::Option* pipeline =
+      target->add_option("--pipeline", options.pipeline,
+                         "run directory of a running pipeline (default: start a private one)");
+  target->require_option(1, 2);
+  add_prompt_flags(command, options);
+  command.add_option("--gen", options.max_tokens, "most tokens to generate")
+      ->required()
+      ->check(whole_number(1, kMaxInt));
+  command.add_option("--stop-id", options.stop_ids, "end after this id; may be given repeatedly")
+      ->check(whole_number(0, kMaxInt))
+      ->take_all();
+  command.add_flag("--recompute", options.recompute,
+                   "carry no state: run the whole prefix for every token (for validation)");
+  add_pipeline_flags(command, options, pipeline);
+  add_output_flags(command, options);
+}
+
+std::uint64_t Prompt::most_ids() const {
+  switch (kind) {
+    case Kind::kIds:
+      return ids.size();
+    case Kind::kText:
+      return text.size();  // every id stands for at least one byte
+    case Kind::kChat:
+      return text.size() + kChatFrameIds;
+  }
+  return 0;
+}
+
+Result<std::vector<std::int32_t>> parse_ids(std::string_view list) {
+  std::vector<std::int32_t> ids;
+  std::size_t begin = 0;
+  while (begin <= list.size()) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    const std::string_view item = list.substr(begin, end - begin);
+    const auto id = parse_number<std::int32_t>(item);
+    if (!id || *id < 0) {
+      return fail(ErrorCode::kUsage,
+                  "--ids {}: \"{}\" is not a token id; expected a list as in 1,2,3", list, item);
+    }
+    ids.push_back(*id);
+    begin = end + 1;
+  }
+  return ids;
+}
+
+Result<Prompt> read_prompt(const RunOptions& options) {
+  Prompt prompt;
+  if (options.ids) {
+    K3_ASSIGN(prompt.ids, parse_ids(*options.ids));
+    return prompt;
+  }
+  prompt.kind = options.chat ? Prompt::Kind::kChat : Prompt::Kind::kText;
+  prompt.thinking = !options.no_think;
+  if (options.text_file) {
+    K3_ASSIGN(prompt.text, read_text_file(*options.text_file, kMaxPromptBytes));
+  } else {
+    prompt.text = options.chat ? *options.chat : options.text.value_or("");
+  }
+  if (prompt.text.empty()) {
+    return fail(ErrorCode::kUsage, "the prompt is empty: at least one token is needed");
+  }
+  return prompt;
+}
+
+Status check_ids(const std::vector<std::int32_t>& ids, std::uint32_t vocab, std::string_view flag) {
+  for (const std::int32_t id : ids) {
+    if (id < 0 || static_cast<std::uint32_t>(id) >= vocab) {
+      return fail(ErrorCode::kUsage, "{} {}: the model's ids are 0 to {}", flag, id, vocab - 1);
+    }
+  }
+  return {};
+}
+
+}  // namespace k3::cli

@@ -1,0 +1,49 @@
+// The memory plan of a private pipeline: one formula for the automatic budgets and for the refusal.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "common/base/result.h"
+#include "common/checkpoint/model_config.h"
+#include "common/observe/memory.h"
+
+namespace k3::cli {
+
+// Prompt positions of one prefill pass when --chunk is absent: the compute worker's own default.
+inline constexpr std::uint64_t kDefaultChunk = 32;
+
+struct PlanInputs {
+  ModelConfig config;
+  std::uint64_t trunk_units = 0;
+  std::uint64_t trunk_slot_bytes = 0;   // of the largest unit
+  std::uint64_t experts = 0;            // in all layers; 0 when every layer is dense
+  std::uint64_t expert_slot_bytes = 0;  // of one expert
+  std::uint64_t positions = 0;          // prompt and generated tokens
+  std::uint64_t chunk = kDefaultChunk;
+  std::optional<std::uint64_t> trunk_budget;   // bytes, when the user gave one
+  std::optional<std::uint64_t> expert_budget;  // bytes, when the user gave one
+};
+
+struct RunPlan {
+  std::uint64_t trunk_budget = 0;  // bytes
+  std::uint64_t expert_budget = 0;
+  std::vector<PlannedMemory> lines;  // what each part will hold at most
+};
+
+// Bytes of recurrent state and latent cache for `positions` positions (fp32).
+std::uint64_t state_bytes(const ModelConfig& config, std::uint64_t positions);
+
+// Upper bound of the bytes one pass over `rows` rows works in (fp32).
+std::uint64_t activation_bytes(const ModelConfig& config, std::uint64_t rows,
+                               std::uint64_t positions);
+
+// Budgets that are not given share 80 % of the usable memory less the fixed parts: the trunk first,
+// up to all its units, while the experts keep one token's demand of one layer; then the experts, up
+// to all of them. Unknown limits count as kUnknownUsableBytes. kUsage when a given budget is below
+// one unit or one expert, with both numbers. Whether the plan fits is check_plan's answer.
+inline constexpr std::uint64_t kUnknownUsableBytes = 4'000'000'000;
+Result<RunPlan> plan_run(const PlanInputs& inputs, const MemoryLimits& limits);
+
+}  // namespace k3::cli

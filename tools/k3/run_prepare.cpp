@@ -1,0 +1,104 @@
+#include "tools/k3/run_prepare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "common/checkpoint/expert_index.h"
+#include "common/checkpoint/packed_trunk.h"
+#include "common/checkpoint/unit_table.h"
+#include "tools/k3/progress_bar.h"
+
+namespace k3::cli {
+namespace {
+
+// Slot sizes as the weight services round them.
+constexpr std::uint64_t kTrunkSlotAlign = 4096;
+constexpr std::uint64_t kExpertSlotAlign = 64;
+
+std::uint64_t round_up(std::uint64_t bytes, std::uint64_t step) {
+  return (bytes + step - 1) / step * step;
+}
+
+// Bytes, cut off as the services do; a value beyond all memory is as good as 1 EB.
+std::optional<std::uint64_t> scaled(std::optional<double> value, double unit) {
+  if (!value) return std::nullopt;
+  return static_cast<std::uint64_t>(std::min(*value * unit, 1e18));
+}
+
+// The folder of the expert index. What is built for the first few layers belongs to them alone, so
+// it gets a folder of its own.
+std::filesystem::path work_dir(const RunOptions& options, const Checkpoint& checkpoint) {
+  const std::filesystem::path base =
+      options.work ? std::filesystem::absolute(*options.work) : checkpoint.directory() / ".k3";
+  const int layers = checkpoint.config().layers;
+  return layers == checkpoint.model_layers() ? base : base / fmt::format("layers-{}", layers);
+}
+
+// The folder of the packed trunk: --trunk, else the work folder when `k3 pack` wrote it there.
+std::optional<std::filesystem::path> packed_trunk_dir(const RunOptions& options,
+                                                      const std::filesystem::path& work) {
+  if (options.trunk) return std::filesystem::absolute(*options.trunk);
+  std::error_code ignored;
+  if (std::filesystem::exists(work / kPackedTrunkFile, ignored)) return work;
+  return std::nullopt;
+}
+
+PlanInputs plan_inputs(const RunOptions& options, const Checkpoint& checkpoint,
+                       const UnitTable& units, std::uint64_t prompt_ids) {
+  const ModelConfig& config = checkpoint.config();
+  const int moe_layers = std::max(0, config.layers - config.dense_layers);
+  PlanInputs inputs;
+  inputs.config = config;
+  inputs.trunk_units = units.units.size();
+  inputs.trunk_slot_bytes = round_up(units.largest_unit_bytes(), kTrunkSlotAlign);
+  inputs.experts = static_cast<std::uint64_t>(moe_layers) * config.experts;
+  inputs.expert_slot_bytes = round_up(expert_bytes(config), kExpertSlotAlign);
+  inputs.positions = prompt_ids + options.max_tokens;
+  if (options.chunk) inputs.chunk = static_cast<std::uint64_t>(*options.chunk);
+  inputs.trunk_budget = scaled(options.trunk_gb, 1e9);
+  inputs.expert_budget = scaled(options.cache_gb, 1e9);
+  return inputs;
+}
+
+}  // namespace
+
+Status ensure_expert_index(const Checkpoint& checkpoint, const std::filesystem::path& work) {
+  std::error_code error;
+  if (std::filesystem::exists(work / kExpertIndexFile, error)) {
+    K3_ASSIGN([[maybe_unused]] const ExpertIndex found, read_expert_index(work, checkpoint));
+    return {};
+  }
+  ProgressBar bar("expert index");
+  K3_ASSIGN(const ExpertIndex index,
+            build_expert_index(checkpoint, false, [&bar](std::uint64_t done, std::uint64_t total) {
+              bar.update(done, total);
+            }));
+  std::filesystem::create_directories(work, error);
+  const Status written = write_expert_index(index, work);
+  if (!written) {
+    return fail(ErrorCode::kUsage,
+                "the expert index cannot be written to {}: {}; name a writable folder with --work",
+                work.string(), written.error().message);
+  }
+  return {};
+}
+
+Result<PreparedModel> prepare_model(const RunOptions& options, std::uint64_t prompt_ids,
+                                    const MemoryLimits& limits) {
+  const std::filesystem::path model = std::filesystem::absolute(*options.model);
+  K3_ASSIGN(Checkpoint checkpoint, Checkpoint::open(model, {.layers = options.layers}));
+  const std::filesystem::path work = work_dir(options, checkpoint);
+  const auto trunk = packed_trunk_dir(options, work);
+  const std::uint64_t unit_bytes = scaled(options.unit_mb, 1e6).value_or(kDefaultUnitBytes);
+  K3_ASSIGN(const UnitTable units, trunk ? open_packed_trunk(*trunk, checkpoint)
+                                         : unit_table_over_shards(checkpoint, unit_bytes));
+  K3_ASSIGN(RunPlan plan, plan_run(plan_inputs(options, checkpoint, units, prompt_ids), limits));
+  K3_TRY(check_plan(plan.lines, limits));
+  K3_TRY(ensure_expert_index(checkpoint, work));
+  return PreparedModel{std::move(checkpoint), work, trunk, std::move(plan)};
+}
+
+}  // namespace k3::cli

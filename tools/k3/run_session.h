@@ -1,0 +1,26 @@
+// One run over a pipeline that is starting or running: prompt in, text, report and files out.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "common/base/result.h"
+#include "tools/k3/run_options.h"
+
+namespace k3::cli {
+
+struct SessionSetup {
+  std::filesystem::path run_dir;
+  int stop_fd = -1;              // a stop_signal_fd(); -1 for none
+  std::string fingerprint = {};  // of the model expected; empty: checked against --model, if given
+  // A private pipeline's counters all belong to this run; of a shared one only what is added.
+  bool own_pipeline = false;
+};
+
+// Connects, generates, prints text to stdout and all else to stderr, writes the files asked for.
+// Errors: kStopped after a stop signal (the report is written all the same), kOutput when a file
+// could not be written (the results are on the terminal), else why there is no result.
+Status run_session(const RunOptions& options, const Prompt& prompt, const SessionSetup& setup);
+
+}  // namespace k3::cli
