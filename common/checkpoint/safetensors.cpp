@@ -8,11 +8,11 @@
 #include <cstring>
 #include <optional>
 #include <span>
-#include <unordered_set>
 #include <utility>
 
 #include "common/base/check.h"
 #include "common/base/file.h"
+#include "common/base/hash.h"
 
 namespace k3 {
 namespace {
@@ -98,6 +98,17 @@ std::optional<std::vector<std::uint64_t>> numbers_in(const simdjson::dom::array&
   return numbers;
 }
 
+// Both numbers of a span; nothing when it is not exactly two integers of 64 bits, zero or above.
+std::optional<std::pair<std::uint64_t, std::uint64_t>> span_in(const simdjson::dom::array& list) {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  if (list.size() != 2 || list.at(0).get(begin) != simdjson::SUCCESS ||
+      list.at(1).get(end) != simdjson::SUCCESS) {
+    return std::nullopt;
+  }
+  return std::pair(begin, end);
+}
+
 struct HeaderPlace {
   const std::string& file;
   std::uint64_t data_start;
@@ -124,13 +135,12 @@ Result<TensorEntry> read_entry(std::string_view name, const simdjson::dom::eleme
     return fail(ErrorCode::kWeights, "{}: tensor {}: shape {}: expected integers >= 0", at.file,
                 name, simdjson::minify(*raw->shape));
   }
-  const std::optional<std::vector<std::uint64_t>> span = numbers_in(*raw->span);
-  if (!span || span->size() != 2) {
+  const std::optional<std::pair<std::uint64_t, std::uint64_t>> span = span_in(*raw->span);
+  if (!span) {
     return fail(ErrorCode::kWeights, "{}: tensor {}: data_offsets {}: expected two integers >= 0",
                 at.file, name, simdjson::minify(*raw->span));
   }
-  const std::uint64_t begin = (*span)[0];
-  const std::uint64_t end = (*span)[1];
+  const auto [begin, end] = *span;
   if (begin > end || end > at.data_bytes()) {
     return fail(ErrorCode::kWeights,
                 "{}: tensor {}: bytes {}..{} lie outside the {} data bytes of the file", at.file,
@@ -152,17 +162,24 @@ Result<TensorEntry> read_entry(std::string_view name, const simdjson::dom::eleme
                      .bytes = *bytes};
 }
 
-// The tensors, in order of offset, must cover the data without overlap or gap, under distinct
-// names.
-Status check_cover(const std::vector<TensorEntry>& tensors, const HeaderPlace& at) {
-  std::unordered_set<std::string_view> names;
+Status check_names_differ(const std::vector<TensorEntry>& tensors, const std::string& file) {
+  // Sorted by hash first: names of one shard differ only near their ends.
+  std::vector<std::pair<std::uint64_t, std::string_view>> names;
   names.reserve(tensors.size());
+  for (const TensorEntry& tensor : tensors) {
+    names.emplace_back(checksum(std::as_bytes(std::span(tensor.name))), tensor.name);
+  }
+  std::sort(names.begin(), names.end());
+  const auto twin = std::adjacent_find(names.begin(), names.end());
+  if (twin == names.end()) return {};
+  return fail(ErrorCode::kWeights, "{}: tensor {} is listed twice", file, twin->second);
+}
+
+// The tensors, in order of offset, must cover the data without overlap or gap.
+Status check_cover(const std::vector<TensorEntry>& tensors, const HeaderPlace& at) {
   std::uint64_t end = at.data_start;
   const TensorEntry* previous = nullptr;
   for (const TensorEntry& tensor : tensors) {
-    if (!names.insert(tensor.name).second) {
-      return fail(ErrorCode::kWeights, "{}: tensor {} is listed twice", at.file, tensor.name);
-    }
     if (tensor.offset != end) {
       return fail(
           ErrorCode::kWeights, "{}: {} between {}, which ends at byte {}, and {} at byte {}",
@@ -212,6 +229,7 @@ Result<std::vector<TensorEntry>> parse_safetensors_header(std::string_view json,
   std::sort(tensors.begin(), tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
     return std::pair(a.offset, a.bytes) < std::pair(b.offset, b.bytes);
   });
+  K3_TRY(check_names_differ(tensors, file));
   K3_TRY(check_cover(tensors, at));
   return tensors;
 }

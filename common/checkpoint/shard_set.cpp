@@ -12,6 +12,7 @@
 #include <span>
 #include <system_error>
 #include <thread>
+#include <unordered_map>
 #include <utility>
 
 #include "common/base/file.h"
@@ -28,31 +29,53 @@ constexpr std::size_t kMaxThreads = 8;
 constexpr std::uint64_t kSamples = 16;
 constexpr std::uint64_t kSampleBytes = 4096;
 
-// One line of the index's weight_map; views into the parsed document.
-struct Listing {
-  std::string_view tensor;
-  std::string_view shard;
+// The index's weight_map. Names are views into the parsed document.
+struct WeightMap {
+  struct Listing {
+    std::string_view tensor;
+    std::uint32_t shard;  // in shards
+  };
+  std::vector<std::string_view> shards;
+  std::vector<Listing> listings;
 };
 
-Result<std::vector<Listing>> read_weight_map(simdjson::dom::parser& parser,
-                                             const std::filesystem::path& path) {
-  Result<std::string> text = read_text_file(path, kMaxIndexBytes);
+Result<simdjson::padded_string> read_padded(const std::filesystem::path& path) {
+  K3_ASSIGN(const UniqueFd fd, open_for_reading(path));
+  K3_ASSIGN(const std::uint64_t bytes, file_bytes(fd.get(), path));
+  if (bytes > kMaxIndexBytes) {
+    return fail(ErrorCode::kWeights, "{}: {} bytes, at most {} are accepted", path.string(), bytes,
+                kMaxIndexBytes);
+  }
+  simdjson::padded_string text(bytes);
+  K3_TRY(read_exactly(fd.get(), 0, std::as_writable_bytes(std::span(text.data(), bytes)), path));
+  return text;
+}
+
+Result<WeightMap> read_weight_map(simdjson::dom::parser& parser,
+                                  const std::filesystem::path& path) {
+  Result<simdjson::padded_string> text = read_padded(path);
   if (!text) return fail(ErrorCode::kWeights, "{}", text.error().message);
-  simdjson::dom::object map;
-  if (const auto error = parser.parse(*text)["weight_map"].get(map); error != simdjson::SUCCESS) {
+  simdjson::dom::object object;
+  if (const auto error = parser.parse(*text)["weight_map"].get(object);
+      error != simdjson::SUCCESS) {
     return fail(ErrorCode::kWeights, "{}: expected an object with the object weight_map: {}",
                 path.string(), simdjson::error_message(error));
   }
-  std::vector<Listing> listings;
-  for (const auto& [tensor, value] : map) {
+  WeightMap map;
+  map.listings.reserve(object.size());
+  std::unordered_map<std::string_view, std::uint32_t> numbers;
+  for (const auto& [tensor, value] : object) {
     std::string_view shard;
     if (value.get(shard) != simdjson::SUCCESS || shard.empty()) {
       return fail(ErrorCode::kWeights, "{}: tensor {}: expected the name of a shard", path.string(),
                   tensor);
     }
-    listings.push_back({tensor, shard});
+    const auto next = static_cast<std::uint32_t>(map.shards.size());
+    const auto [number, is_new] = numbers.try_emplace(shard, next);
+    if (is_new) map.shards.push_back(shard);
+    map.listings.push_back({tensor, number->second});
   }
-  return listings;
+  return map;
 }
 
 // The offsets of the blocks that stand for a shard's data: all of it when it is small.
@@ -160,21 +183,23 @@ Status list_shards(const std::filesystem::path& directory, bool used_only, Tenso
     return {};
   }
   simdjson::dom::parser parser;
-  K3_ASSIGN(const std::vector<Listing> listings, read_weight_map(parser, index));
+  K3_ASSIGN(const WeightMap map, read_weight_map(parser, index));
 
-  std::map<std::string_view, std::uint32_t> shards;
-  for (const Listing& listing : listings) {
-    const TensorUse use = table.use_of(listing.tensor);
-    if (use == TensorUse::kUnknown) {
-      return fail(ErrorCode::kWeights, "{}: tensor {}: the model has no such tensor",
-                  index.string(), listing.tensor);
+  std::vector<bool> wanted(map.shards.size(), !used_only);
+  if (used_only) {
+    for (const WeightMap::Listing& listing : map.listings) {
+      // A name the model does not have is wanted too: list() refuses it.
+      if (table.use_of(listing.tensor) != TensorUse::kUnused) wanted[listing.shard] = true;
     }
-    if (!used_only || use == TensorUse::kUsed) shards.emplace(listing.shard, 0);
   }
-  for (auto& [name, number] : shards) number = table.add_shard(directory / name);
-  for (const Listing& listing : listings) {
-    const auto shard = shards.find(listing.shard);
-    if (shard != shards.end()) K3_TRY(table.list(listing.tensor, shard->second));
+  std::map<std::string_view, std::uint32_t> by_name;  // shards are numbered in name order
+  for (std::uint32_t shard = 0; shard < map.shards.size(); ++shard) {
+    if (wanted[shard]) by_name.emplace(map.shards[shard], shard);
+  }
+  std::vector<std::uint32_t> numbers(map.shards.size());
+  for (const auto& [name, shard] : by_name) numbers[shard] = table.add_shard(directory / name);
+  for (const WeightMap::Listing& listing : map.listings) {
+    if (wanted[listing.shard]) K3_TRY(table.list(listing.tensor, numbers[listing.shard]));
   }
   return {};
 }

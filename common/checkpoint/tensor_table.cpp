@@ -100,7 +100,7 @@ Status TensorTable::list(std::string_view name, std::uint32_t shard) {
   indexed_ = true;
   Slot* const entry = slot(name);
   if (entry == nullptr) {
-    return fail(ErrorCode::kWeights, "{}: the index lists tensor {}, which the model does not have",
+    return fail(ErrorCode::kWeights, "{}: the index lists tensor {}: the model has no such tensor",
                 directory_.string(), name);
   }
   if (entry->listed) {
