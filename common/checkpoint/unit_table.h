@@ -14,6 +14,9 @@
 
 namespace k3 {
 
+// Every block begins at a multiple of this many bytes in its unit, so that its values are aligned.
+inline constexpr std::uint64_t kBlockAlignment = 64;
+
 // A run of rows of one trunk tensor inside a unit.
 struct UnitBlock {
   std::uint32_t tensor = 0;  // index in the trunk order
@@ -34,7 +37,7 @@ struct UnitExtent {
 
 struct Unit {
   std::vector<UnitBlock> blocks;    // in order of use
-  std::vector<UnitExtent> extents;  // cover [0, bytes)
+  std::vector<UnitExtent> extents;  // cover all blocks; the padding between them is not read
   std::uint64_t bytes = 0;
   std::optional<std::uint64_t> checksum;  // XXH3-64, in a packed file
 };
@@ -45,7 +48,7 @@ struct UnitTable {
   std::vector<Unit> units;      // in pass order
   std::uint32_t head_unit = 0;  // units from here on hold only tensors of the output head
 
-  std::uint64_t pass_bytes() const;
+  std::uint64_t pass_bytes() const;  // read in one pass: the sum of all extents
   std::uint64_t largest_unit_bytes() const;
 };
 
