@@ -1,1 +1,99 @@
-// to be written
+// The kernels for AVX-512 (F, BW, VL, DQ): sixteen lanes are one register.
+//
+// Nothing here may have external linkage but the table: an inline function compiled for AVX-512
+// could otherwise replace the portable one at link time.
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/kernels/tables.h"
+
+namespace k3::kernels {
+namespace {
+
+#include "common/kernels/lanes.inc"
+
+struct Lanes {
+  __m512 all;
+};
+
+inline __mmask16 lanes_below(std::size_t count) {
+  return static_cast<__mmask16>((1U << count) - 1U);
+}
+
+inline Lanes load_lanes(const float* p) { return {_mm512_loadu_ps(p)}; }
+
+inline Lanes load_lanes(const float* p, std::size_t count) {
+  return {_mm512_maskz_loadu_ps(lanes_below(count), p)};
+}
+
+inline Lanes multiply_add(Lanes w, Lanes x, Lanes sum) {
+  return {_mm512_fmadd_ps(w.all, x.all, sum.all)};
+}
+
+inline Lanes multiply_add(Lanes w, Lanes x, Lanes sum, std::size_t count) {
+  return {_mm512_mask3_fmadd_ps(w.all, x.all, sum.all, lanes_below(count))};
+}
+
+inline float reduce(Lanes sum) {
+  float lane[16];
+  _mm512_storeu_ps(lane, sum.all);
+  return reduce_quarters(_mm_loadu_ps(lane), _mm_loadu_ps(lane + 4), _mm_loadu_ps(lane + 8),
+                         _mm_loadu_ps(lane + 12));
+}
+
+struct F32Row {
+  static constexpr std::size_t kBytes = 4;
+  static constexpr std::size_t kGroup = 16;
+  const std::uint8_t* data;
+
+  void enter(std::size_t) {}
+  Lanes at(std::size_t i) const { return {_mm512_loadu_ps(data + i * kBytes)}; }
+};
+
+struct Bf16Row {
+  static constexpr std::size_t kBytes = 2;
+  static constexpr std::size_t kGroup = 16;
+  const std::uint8_t* data;
+
+  void enter(std::size_t) {}
+  Lanes at(std::size_t i) const {
+    const auto* const p = reinterpret_cast<const __m256i*>(data + i * kBytes);
+    const __m512i values = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p));
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(values, 16))};
+  }
+};
+
+struct Mxfp4Row {
+  static constexpr std::size_t kGroup = 32;
+  const std::uint8_t* packed;
+  const std::uint8_t* scales;
+  __m512 values;  // the sixteen of E2M1 times the group's scale
+
+  void enter(std::size_t i) {
+    static constexpr float kE2m1[16] = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
+                                        -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
+    values = _mm512_mul_ps(_mm512_loadu_ps(kE2m1), _mm512_set1_ps(scale_of_e8m0(scales[i / 32])));
+  }
+  // The permutation looks at the low four bits of an index, so the other nibble of a byte may stay.
+  Lanes at(std::size_t i) const {
+    const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(packed + i / 2));
+    const __m128i codes = _mm_unpacklo_epi8(low, _mm_srli_epi16(low, 4));
+    return {_mm512_permutexvar_ps(_mm512_cvtepu8_epi32(codes), values)};
+  }
+};
+
+// At most 16 of the 32 registers are accumulators.
+constexpr std::size_t kMaxBatch = 4;
+constexpr std::size_t rows_at_once(std::size_t batch) { return batch == 1 ? 8 : 4; }
+
+#include "common/kernels/products.inc"
+
+constexpr KernelTable kTable = make_table("avx512");
+
+}  // namespace
+
+const KernelTable& avx512_table() { return kTable; }
+
+}  // namespace k3::kernels
