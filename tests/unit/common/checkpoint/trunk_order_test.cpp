@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "common/checkpoint/checkpoint.h"
 #include "tests/unit/common/checkpoint/released_config.h"
 #include "tests/unit/support/reference_data.h"
 
@@ -30,7 +31,9 @@ std::vector<std::string> names_of_layer(const std::vector<TrunkTensor>& order, i
 
 TEST(TrunkOrder, HasEveryTensorOfTheReleasedModel) {
   // 2,460 tensors in the released headers are neither experts nor vision; one is the embedding.
-  EXPECT_EQ(trunk_order(released()).size(), 2459u);
+  const ModelConfig config = released();
+  EXPECT_EQ(trunk_order(config).size(), 2459u);
+  EXPECT_EQ((config.layers - config.dense_layers) * config.experts * kExpertParts, 494'592);
 }
 
 TEST(TrunkOrder, SizesAddUpToTheReleasedBytes) {
