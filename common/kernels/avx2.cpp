@@ -85,7 +85,7 @@ struct Mxfp4Row {
 
   void enter(std::size_t i) {
     magnitudes = _mm256_mul_ps(_mm256_setr_ps(0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F),
-                               _mm256_set1_ps(scale_of_e8m0(scales[i / 32])));
+                               _mm256_set1_ps(kScale.of[scales[i / 32]]));
   }
   Lanes at(std::size_t i) const { return {decode(packed + i / 2), decode(packed + i / 2 + 4)}; }
 

@@ -74,7 +74,7 @@ struct Mxfp4Row {
   void enter(std::size_t i) {
     static constexpr float kE2m1[16] = {0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,  4.0F,  6.0F,
                                         -0.0F, -0.5F, -1.0F, -1.5F, -2.0F, -3.0F, -4.0F, -6.0F};
-    values = _mm512_mul_ps(_mm512_loadu_ps(kE2m1), _mm512_set1_ps(scale_of_e8m0(scales[i / 32])));
+    values = _mm512_mul_ps(_mm512_loadu_ps(kE2m1), _mm512_set1_ps(kScale.of[scales[i / 32]]));
   }
   // The permutation looks at the low four bits of an index, so the other nibble of a byte may stay.
   Lanes at(std::size_t i) const {
