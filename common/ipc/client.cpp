@@ -95,10 +95,15 @@ void Client::State::try_connect() {
 
   Connection& fresh = connection.emplace();
   fresh.lifeline = std::move(*lifeline);
-  fresh.dealer = zmq::socket_t(loop.context(), zmq::socket_type::dealer);
-  configure(fresh.dealer);
-  fresh.dealer.set(zmq::sockopt::routing_id, zmq::buffer(id.data(), id.size()));
-  fresh.dealer.connect(endpoint.zmq_address());
+  try {
+    fresh.dealer = zmq::socket_t(loop.context(), zmq::socket_type::dealer);
+    configure(fresh.dealer);
+    fresh.dealer.set(zmq::sockopt::routing_id, zmq::buffer(id.data(), id.size()));
+    fresh.dealer.connect(endpoint.zmq_address());
+  } catch (const zmq::error_t& error) {
+    return give_up({ErrorCode::kFailed,
+                    fmt::format("{}: cannot connect: {}", endpoint.zmq_address(), error.what())});
+  }
   fresh.lifeline_watch = loop.watch(fresh.lifeline.get(), [this] { read_lifeline(); });
   fresh.dealer_watch = loop.watch(fresh.dealer, [this] { receive_messages(kMessagesPerTurn); });
   if (const auto sent = send(Hello{options.role, fingerprint}, 0); !sent) give_up(sent.error());
@@ -278,7 +283,8 @@ Status wait_until_up(EventLoop& loop, const Client& client, int stop_fd,
   using Clock = EventLoop::Clock;
   const Clock::time_point deadline = Clock::now() + limit;
   bool stop_signal = false;
-  const EventLoop::SourceId watch = loop.watch(stop_fd, [&] { stop_signal = true; });
+  EventLoop::SourceId watch = 0;
+  if (stop_fd >= 0) watch = loop.watch(stop_fd, [&] { stop_signal = true; });
   while (!client.up() && !client.failure() && !stop_signal && !loop.stopped()) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
     if (left.count() <= 0) break;

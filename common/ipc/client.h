@@ -70,8 +70,9 @@ class Client {
   std::unique_ptr<State> state_;
 };
 
-// Runs `loop` until `client` is up, it failed for good, `stop_fd` is readable, or `limit` has
-// passed. kUnavailable when the limit passes (naming the endpoint), kStopped on the signal.
+// Runs `loop` until `client` is up, it failed for good, `stop_fd` is readable (-1: none), or
+// `limit` has passed. kUnavailable when the limit passes (naming the endpoint), kStopped on the
+// signal.
 Status wait_until_up(EventLoop& loop, const Client& client, int stop_fd,
                      std::chrono::milliseconds limit);
 

@@ -23,6 +23,12 @@ std::string describe(const kj::Exception& error) {
   return {error.getDescription().begin(), error.getDescription().size()};
 }
 
+// For messages about a frame: what a stranger calls itself, at a bearable length.
+std::string short_sender(proto::Envelope::Reader in) {
+  constexpr std::size_t kShown = 64;
+  return codec::read_text(in.getSender()).substr(0, kShown);
+}
+
 Header read_header(proto::Envelope::Reader in) {
   Header header;
   header.sender = codec::read_text(in.getSender());
@@ -48,8 +54,8 @@ Result<Envelope> decode_words(kj::ArrayPtr<const capnp::word> words) {
   // First, because nothing after it can be trusted to mean the same in another major version.
   if (in.getProtocolMajor() != kProtocolMajor) {
     return fail(ErrorCode::kIncompatible, "protocol version {}.{} from \"{}\", expected {}.{}",
-                in.getProtocolMajor(), in.getProtocolMinor(), codec::read_text(in.getSender()),
-                kProtocolMajor, kProtocolMinor);
+                in.getProtocolMajor(), in.getProtocolMinor(), short_sender(in), kProtocolMajor,
+                kProtocolMinor);
   }
   Envelope envelope{read_header(in), {}};
   const auto body = in.getBody();
@@ -57,7 +63,7 @@ Result<Envelope> decode_words(kj::ArrayPtr<const capnp::word> words) {
       !codec::read_experts(body, envelope.body) && !codec::read_compute(body, envelope.body) &&
       !codec::read_tokenizer(body, envelope.body)) {
     return fail(ErrorCode::kFailed, "unknown message {} from \"{}\" (protocol {}.{}, ours {}.{})",
-                static_cast<unsigned>(body.which()), envelope.header.sender, in.getProtocolMajor(),
+                static_cast<unsigned>(body.which()), short_sender(in), in.getProtocolMajor(),
                 in.getProtocolMinor(), kProtocolMajor, kProtocolMinor);
   }
   return envelope;

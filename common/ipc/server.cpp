@@ -26,6 +26,8 @@ namespace {
 constexpr int kMessagesPerTurn = 64;
 // Each costs one descriptor here and one in ZeroMQ; more are refused at the lifeline.
 constexpr std::size_t kMaxClients = 256;
+// Role and fingerprint of a Hello end up in logs and replies.
+constexpr std::size_t kMaxNameBytes = 128;
 
 struct Peer {
   UniqueFd lifeline;
@@ -244,6 +246,14 @@ void Server::State::greet(ClientId id, const Envelope& envelope) {
   const Hello& hello = std::get<Hello>(envelope.body);
   Peer& peer = peers.at(id);
   const std::uint64_t sequence = envelope.header.sequence;
+  if (hello.role.size() > kMaxNameBytes || hello.fingerprint.size() > kMaxNameBytes) {
+    return reply_error(
+        id, ErrorCode::kUsage,
+        fmt::format("{}: Hello with a role of {} and a fingerprint of {} bytes, at "
+                    "most {} each",
+                    sender, hello.role.size(), hello.fingerprint.size(), kMaxNameBytes),
+        sequence);
+  }
   if (!hello.fingerprint.empty() && !options.fingerprint.empty() &&
       hello.fingerprint != options.fingerprint) {
     // The client hangs up when it has read this; hanging up here could overtake the reply.

@@ -98,6 +98,16 @@ TEST_F(HostileClient, NothingIsDeliveredBeforeHello) {
   EXPECT_TRUE(std::holds_alternative<Welcome>(client.receive(loop_).body));
 }
 
+TEST_F(HostileClient, AHelloTooLongToLogIsRefused) {
+  RawClient client(loop_, dir_.path(), true);
+  client.send(1, Hello{std::string(129, 'r'), ""});
+  const Error error = client.receive_error(loop_);
+  EXPECT_EQ(error.code, ErrorCode::kUsage);
+  EXPECT_THAT(error.message, HasSubstr("129"));
+  client.send(2, Hello{std::string(128, 'r'), ""});
+  EXPECT_TRUE(std::holds_alternative<Welcome>(client.receive(loop_).body));
+}
+
 TEST_F(HostileClient, GarbageIsAnsweredAndTheConnectionGoesOn) {
   RawClient client(loop_, dir_.path(), true);
   client.send_bytes(std::vector<std::byte>(3));
