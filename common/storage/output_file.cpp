@@ -41,8 +41,7 @@ Status sync_directory(const std::filesystem::path& directory) {
 
 }  // namespace
 
-Result<OutputFile> OutputFile::open_partial(const std::filesystem::path& path,
-                                            std::uint64_t bytes) {
+Result<OutputFile> OutputFile::create(const std::filesystem::path& path, std::uint64_t bytes) {
   std::filesystem::path partial = std::filesystem::absolute(path);
   partial += ".partial";
   UniqueFd fd(::open(partial.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
@@ -62,18 +61,8 @@ Result<OutputFile> OutputFile::open_partial(const std::filesystem::path& path,
     return fail(ErrorCode::kOutput, "{}: setting the size to {} bytes: {}", file.partial_.string(),
                 bytes, errno_text());
   }
-  return file;
-}
-
-Result<OutputFile> OutputFile::create(const std::filesystem::path& path, std::uint64_t bytes) {
-  K3_ASSIGN(OutputFile file, open_partial(path, bytes));
   K3_TRY(reserve(file.fd_.get(), bytes, file.partial_));
   return file;
-}
-
-Result<OutputFile> OutputFile::create_sparse(const std::filesystem::path& path,
-                                             std::uint64_t bytes) {
-  return open_partial(path, bytes);
 }
 
 OutputFile::~OutputFile() {

@@ -20,9 +20,6 @@ class OutputFile {
   // free where they do not fit, or that another process is writing the same file.
   static Result<OutputFile> create(const std::filesystem::path& path, std::uint64_t bytes);
 
-  // The same without reserving: unwritten ranges stay holes.
-  static Result<OutputFile> create_sparse(const std::filesystem::path& path, std::uint64_t bytes);
-
   OutputFile(OutputFile&& other) noexcept = default;
   OutputFile& operator=(OutputFile&& other) = delete;
   ~OutputFile();
@@ -35,7 +32,6 @@ class OutputFile {
 
  private:
   OutputFile() = default;
-  static Result<OutputFile> open_partial(const std::filesystem::path& path, std::uint64_t bytes);
 
   std::filesystem::path path_;
   std::filesystem::path partial_;

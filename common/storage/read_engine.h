@@ -26,8 +26,9 @@ struct ReadJob {
   std::uint64_t id = 0;  // the caller's, returned in ReadDone
   std::string label;     // "layer 3 expert 17": named in every error
   std::vector<ReadExtent> extents{};
-  std::optional<std::uint64_t> checksum{};  // XXH3-64 of the extents in order; verified when present
-  bool urgent = false;                    // before all jobs that are not
+  std::optional<std::uint64_t>
+      checksum{};       // XXH3-64 of the extents in order; verified when present
+  bool urgent = false;  // before all jobs that are not
 };
 
 struct ReadDone {

@@ -52,16 +52,6 @@ TEST(OutputFile, MoreThanTheDiskHoldsIsRefusedWithBothNumbers) {
   EXPECT_EQ(files_in(folder.path()), 0u);
 }
 
-TEST(OutputFile, SparseFileTakesNoSpace) {
-  const test::TemporaryFolder folder;
-  const auto path = folder.path() / "out";
-  const std::uint64_t bytes = std::uint64_t{1} << 36;
-  Result<OutputFile> file = OutputFile::create_sparse(path, bytes);
-  ASSERT_TRUE(file) << file.error().message;
-  ASSERT_TRUE(file->commit());
-  EXPECT_EQ(std::filesystem::file_size(path), bytes);
-}
-
 TEST(OutputFile, SecondWriterIsRefused) {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "out";
