@@ -1,0 +1,131 @@
+#include "tools/k3/run_plan.h"
+
+#include <gmock/gmock.h>
+
+namespace k3::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The released model's numbers.
+ModelConfig released() {
+  ModelConfig config;
+  config.hidden = 7168;
+  config.layers = 93;
+  config.vocab = 163840;
+  config.kda_heads = 96;
+  config.kda_head_dim = 128;
+  config.conv_taps = 4;
+  config.mla_heads = 96;
+  config.q_rank = 1536;
+  config.kv_rank = 512;
+  config.nope_dim = 128;
+  config.rope_dim = 64;
+  config.v_dim = 128;
+  config.experts = 896;
+  config.top_k = 16;
+  config.shared_experts = 2;
+  config.latent = 3584;
+  config.expert_width = 3072;
+  config.dense_layers = 1;
+  config.dense_width = 33792;
+  config.residual_block = 12;
+  for (int layer = 1; layer <= 93; ++layer) {
+    config.attention.push_back(layer % 4 == 0 || layer == 93 ? Attention::kMla : Attention::kKda);
+  }
+  return config;
+}
+
+PlanInputs released_inputs() {
+  PlanInputs inputs;
+  inputs.config = released();
+  inputs.trunk_units = 450;
+  inputs.trunk_slot_bytes = 256'000'000;
+  inputs.experts = 82'432;
+  inputs.expert_slot_bytes = 17'547'264;
+  inputs.positions = 4096;
+  return inputs;
+}
+
+MemoryLimits usable(std::uint64_t bytes) { return {bytes, std::nullopt}; }
+
+std::uint64_t line(const RunPlan& plan, const std::string& what) {
+  for (const PlannedMemory& each : plan.lines) {
+    if (each.what == what) return each.bytes;
+  }
+  ADD_FAILURE() << what;
+  return 0;
+}
+
+TEST(StateBytes, OfTheReleasedModel) {
+  const std::uint64_t empty = state_bytes(released(), 0);
+  // 69 KDA layers: 96 heads of 128 x 128 and three inputs of each of three convolutions, as fp32.
+  EXPECT_EQ(empty, 69u * (96 * 128 * 128 + 9 * 96 * 128) * 4);
+  // 24 MLA layers of 576 floats a position.
+  EXPECT_EQ(state_bytes(released(), 1000) - empty, 1000u * 24 * 576 * 4);
+}
+
+TEST(PlanRun, AutomaticBudgetsAreNeverRefused) {  // C31
+  for (std::uint64_t gigabytes = 7; gigabytes < 2000; gigabytes = gigabytes * 3 / 2) {
+    const MemoryLimits limits = usable(gigabytes * 1'000'000'000);
+    const RunPlan plan = plan_run(released_inputs(), limits).value();
+    EXPECT_TRUE(check_plan(plan.lines, limits)) << gigabytes;
+    EXPECT_LE(planned_bytes(plan.lines), gigabytes * 1'000'000'000 / 100 * 80) << gigabytes;
+  }
+}
+
+TEST(PlanRun, LeavesTheExpertsOneLayersDemand) {
+  const RunPlan plan = plan_run(released_inputs(), usable(64'000'000'000)).value();
+  EXPECT_GE(line(plan, "experts"), 16u * 17'547'264);
+  EXPECT_GT(line(plan, "trunk"), 40'000'000'000u);
+}
+
+TEST(PlanRun, CapsBothAtWhatThereIs) {
+  const RunPlan plan = plan_run(released_inputs(), usable(4'000'000'000'000)).value();
+  EXPECT_EQ(line(plan, "trunk"), 450u * 256'000'000);
+  EXPECT_EQ(line(plan, "experts"), 82'432u * 17'547'264);
+}
+
+TEST(PlanRun, CountsWholeSlotsOfAGivenBudget) {
+  PlanInputs inputs = released_inputs();
+  inputs.trunk_budget = 600'000'000;
+  inputs.expert_budget = 20'000'000;
+  const RunPlan plan = plan_run(inputs, usable(16'000'000'000)).value();
+  EXPECT_EQ(plan.trunk_budget, 600'000'000u);
+  EXPECT_EQ(line(plan, "trunk"), 512'000'000u);
+  EXPECT_EQ(line(plan, "experts"), 17'547'264u);
+}
+
+TEST(PlanRun, RefusesABudgetBelowOneUnitOrExpertWithBothNumbers) {
+  PlanInputs inputs = released_inputs();
+  inputs.trunk_budget = 1'000'000;
+  const auto trunk = plan_run(inputs, usable(16'000'000'000));
+  ASSERT_FALSE(trunk);
+  EXPECT_EQ(trunk.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(trunk.error().message, HasSubstr("1000000"));
+  EXPECT_THAT(trunk.error().message, HasSubstr("256000000"));
+  inputs.trunk_budget.reset();
+  inputs.expert_budget = 1000;
+  const auto experts = plan_run(inputs, usable(16'000'000'000));
+  ASSERT_FALSE(experts);
+  EXPECT_THAT(experts.error().message, HasSubstr("17547264"));
+}
+
+TEST(PlanRun, TooLittleMemoryIsLeftToTheRefusal) {
+  const MemoryLimits limits = usable(500'000'000);
+  const RunPlan plan = plan_run(released_inputs(), limits).value();
+  EXPECT_EQ(plan.trunk_budget, 256'000'000u);
+  EXPECT_EQ(plan.expert_budget, 17'547'264u);
+  EXPECT_FALSE(check_plan(plan.lines, limits));
+}
+
+TEST(PlanRun, UnknownLimitsAreNotZero) {  // C30
+  PlanInputs inputs = released_inputs();
+  inputs.positions = 100;
+  const RunPlan plan = plan_run(inputs, {}).value();
+  EXPECT_GT(plan.trunk_budget, 256'000'000u);
+  EXPECT_TRUE(check_plan(plan.lines, {}));
+}
+
+}  // namespace
+}  // namespace k3::cli
