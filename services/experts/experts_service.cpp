@@ -21,16 +21,12 @@ Result<ExpertIndex> open_index(const ExpertsService::Options& options,
   const std::filesystem::path file = directory / kExpertIndexFile;
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) {
-    return fail(ErrorCode::kUsage, "no expert index {}; run: k3 index --model {}{}", file.string(),
-                options.model.string(),
-                options.work ? " --work " + options.work->string() : std::string());
+    std::string command = "k3 index --model " + options.model.string();
+    if (options.work) command += " --work " + options.work->string();
+    if (options.layers) command += fmt::format(" --layers {}", *options.layers);
+    return fail(ErrorCode::kUsage, "{}: no expert index; run: {}", file.string(), command);
   }
-  K3_ASSIGN(ExpertIndex index, read_expert_index(directory, checkpoint));
-  if (index.layers < checkpoint.config().layers) {
-    return fail(ErrorCode::kUsage, "{}: indexes {} layers, {} asked for; run k3 index again",
-                file.string(), index.layers, checkpoint.config().layers);
-  }
-  return index;
+  return read_expert_index(directory, checkpoint);
 }
 
 }  // namespace
@@ -38,7 +34,7 @@ Result<ExpertIndex> open_index(const ExpertsService::Options& options,
 Result<ExpertsService::Parts> ExpertsService::open(const Options& options) {
   K3_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(options.model, {options.layers}));
   K3_ASSIGN(ExpertIndex index, open_index(options, checkpoint));
-  const auto layers = static_cast<std::uint32_t>(checkpoint.config().layers);
+  const auto layers = static_cast<std::uint32_t>(index.layers);
   const auto dense_layers = static_cast<std::uint32_t>(index.dense_layers);
   // With dense layers alone there is nothing to fetch, but still a service to talk to.
   const ExpertCache::Shape shape{std::max(layers, dense_layers), dense_layers,
