@@ -169,8 +169,9 @@ Status apply(Json& text, const Override& change) {
 Result<std::string> checkpoint_config(std::string_view shape, std::optional<int> layers,
                                       const std::vector<Override>& overrides) {
   K3_ASSIGN(Json config, base_config(shape));
-  if (layers && *layers < 1)
-    return fail(ErrorCode::kUsage, "--layers {}: expected 1 or more", *layers);
+  if (layers && (*layers < 1 || *layers > kMaxLayers)) {
+    return fail(ErrorCode::kUsage, "--layers {}: expected 1..{}", *layers, kMaxLayers);
+  }
   if (layers) fit_layers(config["text_config"], *layers);
   for (const Override& change : overrides) K3_TRY(apply(config["text_config"], change));
   std::string text = config.dump(1) + "\n";

@@ -27,9 +27,10 @@ std::uint64_t random_word(std::uint64_t key, std::uint64_t counter) {
 // A draw of nearly normal distribution, deviation 1: the sum of twelve uniform numbers. Integers
 // until the last step, so that no libm has a say in it.
 float normal_draw(std::uint64_t number) {
+  constexpr std::uint64_t kKey = 1;
   std::int64_t sum = 0;
   for (std::uint64_t i = 0; i < 3; ++i) {
-    const std::uint64_t word = random_word(0, number * 3 + i);
+    const std::uint64_t word = random_word(kKey, number * 3 + i);
     for (int shift = 0; shift < 64; shift += 16) sum += (word >> shift) & 0xffff;
   }
   return static_cast<float>(2 * sum - 12 * 65535) / 131072.0f;
@@ -47,7 +48,9 @@ RandomTensor::RandomTensor(const PlannedTensor& tensor, std::uint64_t seed)
     : tensor_(tensor), key_(mix(seed + 1) ^ checksum(std::as_bytes(std::span(tensor.name)))) {
   if (tensor.dtype == DType::kU8) return;
   for (std::size_t i = 0; i < kTableSize; ++i) {
-    const float value = tensor.filling.centre + tensor.filling.deviation * normal_draw(i);
+    // Every draw with both signs: the mean is the centre exactly.
+    const float draw = i % 2 == 0 ? normal_draw(i / 2) : -normal_draw(i / 2);
+    const float value = tensor.filling.centre + tensor.filling.deviation * draw;
     if (tensor.dtype == DType::kF32) {
       f32_table_[i] = value;
     } else {
