@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
-import k3
 import awkward_checkpoints
+import k3
+import k3_reference
 
 GOLDEN = k3.ROOT / "tests" / "golden" / "cases"
 
@@ -31,12 +32,14 @@ def test_awkward_shapes(case, tmp_path):
     assert np.abs(logits[-1] - golden["last_logits"]).max() < 1e-3
 
 
-@pytest.mark.parametrize("folder,suffix,epsilon,tolerance", [
-    ("tiny_checkpoint", "", "1e-5", 2e-5),
-    ("small_released_layout", "", "1e-5", 1e-4),
-    ("small_released_layout", "_mla_eps_1e-6", "1e-6", 1e-4),
+# The third-party logits come from fp32 arithmetic, which on small_released_layout moved them by 5e-4
+# against double precision; there the double-precision reference is the sharper of the two limits.
+@pytest.mark.parametrize("folder,suffix,epsilon,tolerance,tolerance_double", [
+    ("tiny_checkpoint", "", "1e-5", 2e-5, 2e-5),
+    ("small_released_layout", "", "1e-5", 5e-4, 2e-4),
+    ("small_released_layout", "_mla_eps_1e-6", "1e-6", 5e-4, 2e-4),
 ])
-def test_third_party_checkpoints(folder, suffix, epsilon, tolerance, tmp_path):
+def test_third_party_checkpoints(folder, suffix, epsilon, tolerance, tolerance_double, tmp_path):
     model = k3.reference_dir() / folder
     expected = json.loads((model / f"expected{suffix}.json").read_text())
     wanted = np.fromfile(model / f"expected_logits{suffix}.f32", "<f4").reshape(len(expected["full_ids"]), -1)
@@ -48,6 +51,8 @@ def test_third_party_checkpoints(folder, suffix, epsilon, tolerance, tmp_path):
     logits = logits_of(tmp_path, model, expected["full_ids"], "--mla-norm-eps", epsilon)
     assert [int(i) for i in logits.argmax(-1)] == expected["tf_pred"]
     assert np.abs(logits - wanted).max() < tolerance
+    exact = k3_reference.Model(model, float(epsilon)).forward(expected["full_ids"])
+    assert np.abs(logits - exact).max() < tolerance_double
 
 
 def test_tiny_checkpoint_last_logits(tmp_path):

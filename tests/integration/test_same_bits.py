@@ -51,7 +51,8 @@ def sizes_of(model, work):
     """Byte counts that place the budgets exactly, as the services report them."""
     with k3.pipeline(work, model=model, unit_mb=UNIT_MB, trunk_gb=1, cache_gb=1) as running:
         status = json.loads(k3.k3("status", "--run", running.run_dir, "--json").stdout)
-    trunk, experts = status["trunk"]["description"], status["experts"]["description"]
+    counters = {service["service"]: service["counters"] for service in status["services"]}
+    trunk, experts = counters["trunk"], counters["experts"]
     config = json.loads((pathlib.Path(model) / "config.json").read_text())["text_config"]
     return {
         "largest_unit": trunk["arena_bytes"] / trunk["slots"],
