@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <system_error>
 #include <utility>
 #include <variant>
 
@@ -12,7 +13,8 @@ namespace k3::tokenizer {
 
 Result<std::unique_ptr<TokenizerService>> TokenizerService::create(ipc::EventLoop& loop,
                                                                    const Options& options) {
-  if (!std::filesystem::is_directory(options.model)) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(options.model, ignored)) {
     return fail(ErrorCode::kUsage, "{}: no such checkpoint directory", options.model.string());
   }
   K3_ASSIGN(std::optional<Vocabulary> vocabulary, Vocabulary::load(options.model));

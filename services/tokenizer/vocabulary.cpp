@@ -59,15 +59,21 @@ std::optional<std::int32_t> parse_decimal(std::string_view text) {
   return number;
 }
 
+// A file that is there but cannot be looked at is not absent: opening it will say why.
+bool is_absent(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found;
+}
+
 }  // namespace
 
 Result<std::optional<Vocabulary>> Vocabulary::load(const std::filesystem::path& model_dir) {
   const std::filesystem::path ranks_path = model_dir / "tiktoken.model";
   const std::filesystem::path config_path = model_dir / "tokenizer_config.json";
-  if (!std::filesystem::exists(ranks_path)) return std::optional<Vocabulary>();
+  if (is_absent(ranks_path)) return std::optional<Vocabulary>();
 
   std::optional<SpecialNames> names;
-  if (std::filesystem::exists(config_path)) {
+  if (!is_absent(config_path)) {
     K3_ASSIGN(const std::string json, read_text_file(config_path, kMaxFileBytes));
     K3_ASSIGN(names, parse_special_names(json, config_path.string()));
   }

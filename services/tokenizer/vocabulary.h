@@ -25,8 +25,8 @@ class Vocabulary {
   static constexpr std::int32_t kSpecialTokens = 256;
 
   // Reads tiktoken.model in `model_dir`, and the special tokens' names from tokenizer_config.json;
-  // without that file they are those of the released K3. Errors (kUsage) name file and line or
-  // field. Empty when the directory holds no tiktoken.model.
+  // without that file they are those of the released K3. Errors name file and line or field; kUsage
+  // unless a file cannot be read. Empty when the directory holds no tiktoken.model.
   static Result<std::optional<Vocabulary>> load(const std::filesystem::path& model_dir);
 
   // Parses the text of a tiktoken.model: `base64(bytes) rank` a line, the ranks counting up from 0,
