@@ -16,17 +16,20 @@ namespace {
 
 std::string errno_text() { return std::strerror(errno); }
 
-// File systems without fallocate get a look at the free space instead: weaker, but early.
+// Looks at the free space first: a reservation that must fail would take the whole disk from
+// everybody else until it does. File systems without fallocate get the look alone.
 Status reserve(int fd, std::uint64_t bytes, const std::filesystem::path& path) {
-  if (bytes == 0 || ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0) return {};
-  const int error = errno;
+  if (bytes == 0) return {};
   std::error_code unknown;
   const std::uint64_t free_bytes = std::filesystem::space(path.parent_path(), unknown).available;
-  if (error == ENOSPC || (error == EOPNOTSUPP && !unknown && free_bytes < bytes)) {
+  const bool too_large = !unknown && free_bytes < bytes;
+  if (!too_large && ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0) return {};
+  const int error = too_large ? ENOSPC : errno;
+  if (error == EOPNOTSUPP) return {};
+  if (error == ENOSPC) {
     return fail(ErrorCode::kOutput, "{}: needs {} bytes, the disk has {} free", path.string(),
                 bytes, free_bytes);
   }
-  if (error == EOPNOTSUPP) return {};
   return fail(ErrorCode::kOutput, "{}: reserving {} bytes: {}", path.string(), bytes,
               std::strerror(error));
 }
