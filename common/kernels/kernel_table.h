@@ -12,11 +12,13 @@ namespace k3::kernels {
 // l + 2, l + 1. A row's result depends on nothing but that row and that input.
 //
 // Weights are untyped bytes because tensors lie unaligned in shards. Inputs and outputs are fp32,
-// may be unaligned, and never overlap unless said otherwise. All functions are pure: any thread.
+// aligned as a float is and no further, and never overlap unless said otherwise. All functions are
+// pure: any thread. Which payload a NaN carries is the one thing that is not fixed.
 struct KernelTable {
   const char* name;  // "reference", "avx2", "avx512"
 
-  // y[b * y_stride + r] = dot(row r of w, x + b * x_stride) for r < rows, b < batch.
+  // y[b * y_stride + r] = dot(row r of w, x + b * x_stride) for r < rows, b < batch. A batch passes
+  // over the weights several times: give it no more rows than the cache holds (Multiplier does).
   // f32, bf16: row-major [rows, cols], little-endian.
   void (*matmul_f32)(const std::uint8_t* w, std::size_t rows, std::size_t cols, const float* x,
                      std::size_t x_stride, std::size_t batch, float* y, std::size_t y_stride);
@@ -61,13 +63,14 @@ struct KernelTable {
   void (*kda_decay)(const float* z, const float* dt_bias, float a, float lower_bound, float* alpha,
                     std::size_t n);
   // One KDA step of one head over state S [d_k, d_v], in this order per the model's recurrence:
-  //   S[i][:] *= alpha[i];  u = S^T k (over i increasing, fma);  S[i][:] += k[i] * (beta * (v -
-  //   u)); out = S^T q (over i increasing, fma).
+  //   S[i][:] *= alpha[i];  u = S^T k (over i increasing, fma);
+  //   S[i][:] = fma(k[i], beta * (v - u), S[i][:]);  out = S^T q (over i increasing, fma).
   // q is already scaled. `scratch` holds d_v floats.
   void (*kda_step)(float* state, const float* q, const float* k, const float* v, const float* alpha,
                    float beta, float* out, float* scratch, std::size_t d_k, std::size_t d_v);
   // Causal depthwise convolution of one position, then SiLU. history [taps - 1][channels] holds
-  // past inputs, oldest first, and is shifted by x; w [channels, taps], tap taps - 1 meets x.
+  // past inputs, oldest first, and is shifted by x; w [channels, taps], tap taps - 1 meets x. The
+  // taps are summed oldest first, fma from 0.
   void (*conv_silu)(const float* x, const float* w, float* history, float* out,
                     std::size_t channels, std::size_t taps);
 
