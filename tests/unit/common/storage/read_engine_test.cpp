@@ -78,7 +78,7 @@ TEST_F(ReadEngineTest, FillsExtentsOfSeveralFiles) {
 
 TEST_F(ReadEngineTest, LargeJobIsSplitAndJoinedExactly) {
   start();
-  const std::string content = test::patterned((20u << 20) + 12345);
+  const std::string content = test::patterned((9u << 20) + 12345);
   const std::uint32_t file = add("large", content);
   std::string into(content.size() - 77, '\0');
   const std::uint64_t sum = checksum(std::as_bytes(std::span(content)).subspan(77));
@@ -245,7 +245,7 @@ TEST_F(ReadEngineTest, ManyJobsFromManyFilesAllArrive) {
 }
 
 TEST_F(ReadEngineTest, DestructionWithReadsUnderWayJoinsFirst) {
-  const std::string content = test::patterned(32u << 20);
+  const std::string content = test::patterned(4u << 20);
   std::string into(content.size(), '\0');
   for (int round = 0; round < 5; ++round) {
     start(8);
@@ -253,7 +253,7 @@ TEST_F(ReadEngineTest, DestructionWithReadsUnderWayJoinsFirst) {
     for (std::uint64_t id = 0; id < 16; ++id) {
       engine_->submit({.id = id,
                        .label = "unit",
-                       .extents = {{file, id << 21, bytes_of(into).subspan(id << 21, 2u << 20)}}});
+                       .extents = {{file, id << 18, bytes_of(into).subspan(id << 18, 1u << 18)}}});
     }
     engine_.reset();
     std::fill(into.begin(), into.end(), '\0');  // a reader still alive would write over this
