@@ -103,11 +103,11 @@ TEST_F(Connection, CarriesAMessageOf64Megabytes) {
   RecordingClient client;
   ASSERT_TRUE(client.create(loop_, dir_.path(), {"trunk", "compute", ""}));
   ASSERT_TRUE(run_until(loop_, [&] { return client.up(); }));
-  Rows rows{1, 1024, std::vector<std::byte>(std::size_t{64} << 20)};
-  for (std::size_t i = 0; i < rows.data.size(); i += 4093) rows.data[i] = std::byte(i % 251);
-  server.server->send(server.server->clients().at(0), rows);
+  std::string text(std::size_t{64} << 20, 'x');
+  for (std::size_t i = 0; i < text.size(); i += 4093) text[i] = static_cast<char>(i % 251);
+  server.server->send(server.server->clients().at(0), Decoded{text, ""});
   ASSERT_TRUE(run_until(loop_, [&] { return !client.messages.empty(); }));
-  EXPECT_TRUE(std::get<Rows>(client.messages[0].body).data == rows.data);
+  EXPECT_TRUE(std::get<Decoded>(client.messages[0].body).text == text);
 }
 
 TEST_F(Connection, RefusesAMessageLargerThanAFrame) {
@@ -116,13 +116,13 @@ TEST_F(Connection, RefusesAMessageLargerThanAFrame) {
   RecordingClient client;
   ASSERT_TRUE(client.create(loop_, dir_.path(), {"trunk", "compute", ""}));
   ASSERT_TRUE(run_until(loop_, [&] { return client.up(); }));
-  const Rows rows{1, 1, std::vector<std::byte>(kMaxFrameBytes + 8)};
-  const Result<std::uint64_t> sent = client.client->send(rows);
+  const Message large = Decoded{std::string(kMaxFrameBytes, 'x'), ""};
+  const Result<std::uint64_t> sent = client.client->send(large);
   ASSERT_FALSE(sent);
   EXPECT_EQ(sent.error().code, ErrorCode::kFailed);
   EXPECT_THAT(sent.error().message, HasSubstr("268435456"));
 
-  server.server->send(server.server->clients().at(0), rows, 9);
+  server.server->send(server.server->clients().at(0), large, 9);
   ASSERT_TRUE(run_until(loop_, [&] { return !client.messages.empty(); }));
   EXPECT_THAT(std::get<ErrorReply>(client.messages[0].body).error.message, HasSubstr("268435456"));
   EXPECT_EQ(client.messages[0].header.in_reply_to, 9u);
