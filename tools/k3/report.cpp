@@ -24,9 +24,14 @@ std::string seconds(std::optional<double> value) {
   return value ? fmt::format("{:.3f} s", *value) : std::string("-");
 }
 
-double gigabytes(std::uint64_t bytes) { return static_cast<double>(bytes) / 1e9; }
-
 }  // namespace
+
+std::string human_bytes(std::uint64_t bytes) {
+  const auto value = static_cast<double>(bytes);
+  if (bytes >= 1'000'000'000) return fmt::format("{:.3f} GB", value / 1e9);
+  if (bytes >= 1'000'000) return fmt::format("{:.3f} MB", value / 1e6);
+  return fmt::format("{:.3f} kB", value / 1e3);
+}
 
 std::string report_json(const RunReport& report) {
   const Json json = {
@@ -62,15 +67,15 @@ std::string report_summary(const RunReport& report) {
                   report.generated_ids.size(), report.total_seconds, report.finish_reason,
                   report.prompt_ids.size(), seconds(report.prefill_seconds),
                   seconds(report.seconds_per_token), seconds(report.median_seconds)));
-  add(fmt::format("read: trunk {:.3f} GB, experts {:.3f} GB", gigabytes(report.trunk_bytes_read),
-                  gigabytes(report.experts_bytes_read)));
+  add(fmt::format("read: trunk {}, experts {}", human_bytes(report.trunk_bytes_read),
+                  human_bytes(report.experts_bytes_read)));
   add(fmt::format("experts: {} hits, {} prefetched, {} misses", report.hits, report.prefetched,
                   report.misses));
   add(fmt::format("time: compute {:.3f} s, waiting for trunk {:.3f} s, for experts {:.3f} s",
                   report.compute_seconds, report.wait_trunk_seconds, report.wait_experts_seconds));
-  add(fmt::format("peak memory of all processes: {:.3f} GB (trunk {:.3f}, expert cache {:.3f})",
-                  gigabytes(report.peak_memory_bytes), gigabytes(report.trunk_bytes),
-                  gigabytes(report.cache_bytes)));
+  add(fmt::format("peak memory of all processes: {} (trunk {}, expert cache {})",
+                  human_bytes(report.peak_memory_bytes), human_bytes(report.trunk_bytes),
+                  human_bytes(report.cache_bytes)));
   add(fmt::format("kernels: {}, {} threads; restarts: {}", report.isa, report.threads,
                   report.restarts));
   if (report.layers < report.model_layers) {

@@ -43,6 +43,9 @@ struct RunReport {
   std::uint64_t peak_memory_bytes = 0;  // largest sum of PSS over all processes
 };
 
+// "1.234 GB", "56.789 MB", "12.345 kB", decimal.
+std::string human_bytes(std::uint64_t bytes);
+
 // One JSON object; a number that is not finite becomes null.
 std::string report_json(const RunReport& report);
 

@@ -10,6 +10,7 @@
 #include "common/observe/memory.h"
 #include "tools/k3/commands.h"
 #include "tools/k3/pipeline_private.h"
+#include "tools/k3/report.h"
 #include "tools/k3/run_options.h"
 #include "tools/k3/run_prepare.h"
 #include "tools/k3/run_session.h"
@@ -42,13 +43,12 @@ PipelineSettings pipeline_settings(const RunOptions& options, const PreparedMode
 void print_plan(const RunPlan& plan, const MemoryLimits& limits) {
   fmt::print(stderr, "memory plan:\n");
   for (const PlannedMemory& line : plan.lines) {
-    fmt::print(stderr, "  {:<20} {:>9.3f} GB\n", line.what, static_cast<double>(line.bytes) / 1e9);
+    fmt::print(stderr, "  {:<20} {:>12}\n", line.what, human_bytes(line.bytes));
   }
   const auto usable = limits.usable_bytes();
-  fmt::print(stderr, "  {:<20} {:>9.3f} GB of {} usable\n", "sum",
-             static_cast<double>(planned_bytes(plan.lines)) / 1e9,
-             usable ? fmt::format("{:.3f} GB", static_cast<double>(*usable) / 1e9)
-                    : std::string("unknown"));
+  fmt::print(stderr, "  {:<20} {:>12} of {} usable\n", "sum",
+             human_bytes(planned_bytes(plan.lines)),
+             usable ? human_bytes(*usable) : std::string("unknown"));
 }
 
 Status run_privately(const RunOptions& options, const Prompt& prompt) {

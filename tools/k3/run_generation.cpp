@@ -102,7 +102,9 @@ class Session {
         finished_ = true;
       }
     } else if (const auto* error = std::get_if<ipc::ErrorReply>(&body)) {
-      if (received.envelope.header.in_reply_to == sequence_) {
+      // kUnavailable: this worker is stopping; its successor is asked.
+      const bool ours = received.envelope.header.in_reply_to == sequence_;
+      if (ours && error->error.code != ErrorCode::kUnavailable) {
         return tl::unexpected<Error>(error->error);
       }
     }

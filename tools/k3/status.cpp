@@ -15,6 +15,7 @@
 #include "tools/k3/commands.h"
 #include "tools/k3/pipeline_failure.h"
 #include "tools/k3/pipeline_link.h"
+#include "tools/k3/report.h"
 
 namespace k3::cli {
 namespace {
@@ -25,8 +26,6 @@ using Json = nlohmann::ordered_json;
 constexpr std::chrono::milliseconds kConnectLimit{3000};
 constexpr std::chrono::milliseconds kAnswerLimit{3000};
 
-double gigabytes(std::uint64_t bytes) { return static_cast<double>(bytes) / 1e9; }
-
 // One line on what the service is, from the answer to its Describe message.
 struct DescriptionLine {
   std::string operator()(const ipc::TokenizerDescription& it) const {
@@ -34,17 +33,16 @@ struct DescriptionLine {
     return fmt::format("vocabulary of {} ids", it.vocab);
   }
   std::string operator()(const ipc::TrunkDescription& it) const {
-    return fmt::format("{} layers, {} units of {:.3f} GB in all, {} slots of {:.3f} GB in all",
-                       it.layers, it.units, gigabytes(it.pass_bytes), it.slots,
-                       gigabytes(it.arena_bytes));
+    return fmt::format("{} layers, {} units of {} in all, {} slots of {} in all", it.layers,
+                       it.units, human_bytes(it.pass_bytes), it.slots, human_bytes(it.arena_bytes));
   }
   std::string operator()(const ipc::ExpertsDescription& it) const {
-    return fmt::format("{} experts a layer of {} bytes, {} slots of {:.3f} GB in all", it.experts,
-                       it.expert_bytes, it.slots, gigabytes(it.arena_bytes));
+    return fmt::format("{} experts a layer of {} bytes, {} slots of {} in all", it.experts,
+                       it.expert_bytes, it.slots, human_bytes(it.arena_bytes));
   }
   std::string operator()(const ipc::ComputeDescription& it) const {
-    return fmt::format("{} of {} layers, {} kernels, {} threads, at most {:.3f} GB", it.layers,
-                       it.model_layers, it.isa, it.threads, gigabytes(it.planned_bytes));
+    return fmt::format("{} of {} layers, {} kernels, {} threads, at most {}", it.layers,
+                       it.model_layers, it.isa, it.threads, human_bytes(it.planned_bytes));
   }
   template <class Other>
   std::string operator()(const Other&) const {
@@ -96,7 +94,7 @@ void print(const Json& service) {
   }
   fmt::print("  pid {}", service["pid"].get<std::uint32_t>());
   if (service["memory_bytes"].is_number()) {
-    fmt::print("  {:.3f} GB", gigabytes(service["memory_bytes"].get<std::uint64_t>()));
+    fmt::print("  {}", human_bytes(service["memory_bytes"].get<std::uint64_t>()));
   }
   const std::string fingerprint = service["fingerprint"];
   if (!fingerprint.empty()) fmt::print("  model {}", fingerprint);

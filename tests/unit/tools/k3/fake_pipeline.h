@@ -123,7 +123,8 @@ class FakePipeline {
     bool dies_before_finished = false;  // the first Finished is replaced by a death
     // The tokenizer dies instead of answering these requests (counted from 1).
     std::vector<std::uint32_t> tokenizer_dies_at = {};
-    Error refusal = {};                     // answers Generate when it has a message
+    // Answers Generate when it has a message; with kUnavailable once, as a worker that is stopping.
+    Error refusal = {};
     bool never_ends = false;                // after one token it only waits for Cancel
     std::vector<std::int32_t> script = {};  // ids to generate instead of fake_ids(), by index
   };
@@ -231,7 +232,11 @@ class FakePipeline {
   void run(FakeService& self, FakeService::Client client, const ipc::Generate& request,
            std::uint64_t sequence) {
     if (!behaviour_.refusal.message.empty()) {
-      return self.reply(client, ipc::ErrorReply{behaviour_.refusal}, sequence);
+      const Error refusal = behaviour_.refusal;
+      self.reply(client, ipc::ErrorReply{refusal}, sequence);
+      if (refusal.code != ErrorCode::kUnavailable) return;
+      behaviour_.refusal = {};
+      return self.restart();
     }
     std::vector<std::int32_t> ids = request.prompt_ids;
     const auto prompt = static_cast<std::uint32_t>(ids.size());

@@ -141,6 +141,14 @@ TEST(Generate, PassesOnTheWorkersError) {
   EXPECT_THAT(generation.error().message, HasSubstr("layer 3 expert 17"));
 }
 
+TEST(Generate, TheSuccessorOfAStoppingWorkerIsAsked) {
+  FakePipeline pipeline({.refusal = {ErrorCode::kUnavailable, "compute is stopping"}});
+  const auto link = link_to(pipeline);
+  const auto generation = generate(*link, request_for(4), {});
+  ASSERT_TRUE(generation) << generation.error().message;
+  EXPECT_EQ(ids_of(*generation), fake_ids(kPrompt, 4));
+}
+
 TEST(Generate, AStageTheSupervisorGaveUpOnEndsTheWait) {
   FakePipeline pipeline({.never_ends = true});
   const auto link = link_to(pipeline);

@@ -82,8 +82,8 @@ TEST(PlanRun, LeavesTheExpertsOneLayersDemand) {
 
 TEST(PlanRun, CapsBothAtWhatThereIs) {
   const RunPlan plan = plan_run(released_inputs(), usable(4'000'000'000'000)).value();
-  EXPECT_EQ(line(plan, "trunk"), 450u * 256'000'000);
-  EXPECT_EQ(line(plan, "experts"), 82'432u * 17'547'264);
+  EXPECT_EQ(line(plan, "trunk"), 450ull * 256'000'000);
+  EXPECT_EQ(line(plan, "experts"), 82'432ull * 17'547'264);
 }
 
 TEST(PlanRun, CountsWholeSlotsOfAGivenBudget) {
