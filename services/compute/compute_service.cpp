@@ -16,6 +16,8 @@ namespace {
 // The loop is turned at least this often while nothing happens.
 constexpr std::chrono::milliseconds kIdleTurn{1000};
 
+constexpr std::size_t kMaxQueuedRequests = 256;
+
 }  // namespace
 
 Result<std::unique_ptr<ComputeService>> ComputeService::create(ipc::EventLoop& loop,
@@ -111,6 +113,9 @@ void ComputeService::on_message(ClientId client, const ipc::Envelope& envelope) 
     Request request{client, sequence, envelope.header.trace_id, *generate};
     if (Status status = generator_->validate(*generate); !status) {
       reply_error(request, std::move(status.error()));
+    } else if (queue_.size() == kMaxQueuedRequests) {
+      reply_error(request, {ErrorCode::kUnavailable,
+                            fmt::format("{} requests are waiting already", queue_.size())});
     } else {
       queue_.push_back(std::move(request));
     }

@@ -6,6 +6,15 @@
 
 namespace k3::compute {
 
+namespace {
+
+std::size_t whole_blocks(std::size_t positions) {
+  constexpr std::size_t kBlock = LatentCache::kBlockPositions;
+  return (positions + kBlock - 1) / kBlock * kBlock;
+}
+
+}  // namespace
+
 Mla::Mla(const ModelConfig& config, std::size_t max_rows, const kernels::Multiplier& multiplier)
     : config_(config), multiplier_(multiplier) {
   const std::size_t heads = config.mla_heads;
@@ -54,9 +63,12 @@ void Mla::make_room_for_scores(std::span<const Row> rows) {
   std::size_t positions = 0;
   for (const Row& row : rows) positions = std::max<std::size_t>(positions, row.position + 1);
   if (positions <= score_positions_) return;
-  constexpr std::size_t kStep = LatentCache::kBlockPositions;
-  score_positions_ = (positions + kStep - 1) / kStep * kStep;
+  score_positions_ = whole_blocks(positions);
   scores_.resize(config_.mla_heads * score_positions_);
+}
+
+std::uint64_t Mla::score_bytes(const ModelConfig& config, std::size_t positions) {
+  return config.mla_heads * whole_blocks(positions) * sizeof(float);
 }
 
 Status Mla::run(TrunkCursor& trunk, int layer, std::span<const Row> rows, const float* x,

@@ -41,6 +41,9 @@ class Model {
 
   // Bytes of all buffers; logits of every row of a batch included.
   std::uint64_t bytes() const;
+  // Upper bound of buffers and one session of `positions` positions: bytes() +
+  // Mla::score_bytes() + Session::planned_bytes().
+  std::uint64_t planned_bytes(std::uint32_t positions) const;
 
   std::uint64_t passes() const { return passes_; }
   std::uint64_t experts_demanded() const { return layers_.moe().experts_demanded(); }

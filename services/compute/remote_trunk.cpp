@@ -89,7 +89,7 @@ void RemoteTrunk::on_message(const ipc::Envelope& envelope) {
 }
 
 void RemoteTrunk::on_description(const ipc::TrunkDescription& description) {
-  if (description.units == 0 || description.head_unit >= description.units) {
+  if (description.head_unit == 0 || description.head_unit >= description.units) {
     error_ = Error{ErrorCode::kFailed, fmt::format("trunk describes {} units, the head from {}",
                                                    description.units, description.head_unit)};
     return;
@@ -101,8 +101,11 @@ void RemoteTrunk::on_description(const ipc::TrunkDescription& description) {
                                description.layers, description_->layers)};
     return;
   }
+  // Other flags may have cut other units, even as many; those passes start over.
   const bool same_units = description_ && description.units == description_->units &&
-                          description.head_unit == description_->head_unit;
+                          description.head_unit == description_->head_unit &&
+                          description.slots == description_->slots &&
+                          description.arena_bytes == description_->arena_bytes;
   description_ = description;
   described_ = true;
   for (Pass& pass : passes_) {
