@@ -1,6 +1,7 @@
 #include "services/experts/cache_plan.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace k3::experts {
 namespace {
@@ -17,7 +18,7 @@ Result<CachePlan> plan_cache(std::uint64_t experts, std::uint64_t expert_bytes, 
   }
   CachePlan plan;
   plan.slot_bytes = (expert_bytes + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes;
-  const auto budget_bytes = static_cast<std::uint64_t>(budget_gb * 1e9);
+  const auto budget_bytes = static_cast<std::uint64_t>(std::llround(budget_gb * 1e9));
   plan.slots = static_cast<std::uint32_t>(std::min(experts, budget_bytes / plan.slot_bytes));
   if (plan.slots == 0) {
     return fail(ErrorCode::kUsage,

@@ -1,6 +1,7 @@
 #include "services/trunk/plan.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace k3::trunk {
 namespace {
@@ -24,7 +25,7 @@ Result<TrunkPlan> plan_trunk(std::uint32_t units, std::uint64_t largest_unit_byt
   }
   TrunkPlan plan;
   plan.slot_bytes = (largest_unit_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-  const auto budget_bytes = static_cast<std::uint64_t>(budget_gb * 1e9);
+  const auto budget_bytes = static_cast<std::uint64_t>(std::llround(budget_gb * 1e9));
   plan.slots =
       static_cast<std::uint32_t>(std::min<std::uint64_t>(units, budget_bytes / plan.slot_bytes));
   if (plan.slots == 0) {

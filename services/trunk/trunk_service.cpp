@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include <cmath>
 #include <utility>
 #include <variant>
 
@@ -20,7 +21,8 @@ Result<UnitTable> open_unit_table(const TrunkService::Options& options,
     return fail(ErrorCode::kUsage, "unit size {} MB: expected more than 0 and at most 1e6 MB",
                 options.unit_mb);
   }
-  return unit_table_over_shards(checkpoint, static_cast<std::uint64_t>(options.unit_mb * 1e6));
+  return unit_table_over_shards(checkpoint,
+                                static_cast<std::uint64_t>(std::llround(options.unit_mb * 1e6)));
 }
 
 }  // namespace

@@ -22,6 +22,12 @@ TEST(CachePlan, DividesTheBudget) {
   EXPECT_EQ(plan_cache(82432, 17'547'264, 8)->arena_bytes(), std::uint64_t{455} * 17'547'264);
 }
 
+TEST(CachePlan, ABudgetOfWholeSlotsInDecimalLosesNone) {
+  for (std::uint32_t slots = 1; slots <= 1000; ++slots) {
+    EXPECT_EQ(plan_cache(1000, 3264, slots * 3264 / 1e9)->slots, slots);
+  }
+}
+
 TEST(CachePlan, NeedsNoMoreSlotsThanExperts) { EXPECT_EQ(plan_cache(10, 64, 1)->slots, 10u); }
 
 TEST(CachePlan, RefusesLessThanOneExpertWithBothNumbers) {

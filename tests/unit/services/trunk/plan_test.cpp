@@ -43,6 +43,12 @@ TEST(TrunkPlan, SmallBudgetsAreAllRing) {
   }
 }
 
+TEST(TrunkPlan, ABudgetOfWholeSlotsInDecimalLosesNone) {
+  for (std::uint32_t slots = 1; slots <= 1000; ++slots) {
+    EXPECT_EQ(plan_trunk(1000, 4096, slots * 4096 / 1e9)->slots, slots);
+  }
+}
+
 TEST(TrunkPlan, RefusesLessThanOneSlotWithBothNumbers) {
   const auto plan = plan_trunk(10, 2'000'000, 0.001);
   ASSERT_FALSE(plan);
