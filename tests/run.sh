@@ -1,19 +1,19 @@
 #!/bin/sh
 # Installs the packages, builds, runs every test, and ends in one line: N passed, N failed, N skipped.
 #
-#   tests/run.sh            everything: release build, then both sanitizer builds
-#   tests/run.sh --quick    the release build only
+#   tests/run.sh                 the release build
+#   tests/run.sh --sanitizers    then asan-ubsan and tsan builds too (twice as long again)
 #
 # Tests that compare with third-party reference data read it from K3_REFERENCE_DIR (default: the
 # folder shared/reference beside the checkout). Without it they are reported as skipped by name;
 # REQUIRE_REFERENCE=1 turns such a skip into a failure.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
-presets="release asan-ubsan tsan"
+presets="release"
 case "${1-}" in
   "") ;;
-  --quick) presets="release" ;;
-  *) echo "usage: tests/run.sh [--quick]" >&2; exit 2 ;;
+  --sanitizers) presets="release asan-ubsan tsan" ;;
+  *) echo "usage: tests/run.sh [--sanitizers]" >&2; exit 2 ;;
 esac
 
 "$root/launch/install-packages.sh"
