@@ -54,10 +54,7 @@ void print_plan(const RunPlan& plan, const MemoryLimits& limits) {
 Status run_privately(const RunOptions& options, const Prompt& prompt) {
   K3_ASSIGN(const std::filesystem::path script, find_supervisor_script());
   const MemoryLimits limits = read_memory_limits();
-  K3_ASSIGN(const PreparedModel model, prepare_model(options, prompt.most_ids(), limits));
-  const auto vocab = static_cast<std::uint32_t>(model.checkpoint.config().vocab);
-  K3_TRY(check_ids(prompt.ids, vocab, "--ids"));
-  K3_TRY(check_ids(options.stop_ids, vocab, "--stop-id"));
+  K3_ASSIGN(const PreparedModel model, prepare_model(options, prompt, limits));
   print_plan(model.plan, limits);
 
   // From here on a signal must stop the pipeline in order.

@@ -86,16 +86,20 @@ Status ensure_expert_index(const Checkpoint& checkpoint, const std::filesystem::
   return {};
 }
 
-Result<PreparedModel> prepare_model(const RunOptions& options, std::uint64_t prompt_ids,
+Result<PreparedModel> prepare_model(const RunOptions& options, const Prompt& prompt,
                                     const MemoryLimits& limits) {
   const std::filesystem::path model = std::filesystem::absolute(*options.model);
   K3_ASSIGN(Checkpoint checkpoint, Checkpoint::open(model, {.layers = options.layers}));
+  const auto vocab = static_cast<std::uint32_t>(checkpoint.config().vocab);
+  K3_TRY(check_ids(prompt.ids, vocab, "--ids"));
+  K3_TRY(check_ids(options.stop_ids, vocab, "--stop-id"));
   const std::filesystem::path work = work_dir(options, checkpoint);
   const auto trunk = packed_trunk_dir(options, work);
   const std::uint64_t unit_bytes = scaled(options.unit_mb, 1e6).value_or(kDefaultUnitBytes);
   K3_ASSIGN(const UnitTable units, trunk ? open_packed_trunk(*trunk, checkpoint)
                                          : unit_table_over_shards(checkpoint, unit_bytes));
-  K3_ASSIGN(RunPlan plan, plan_run(plan_inputs(options, checkpoint, units, prompt_ids), limits));
+  K3_ASSIGN(RunPlan plan,
+            plan_run(plan_inputs(options, checkpoint, units, prompt.most_ids()), limits));
   K3_TRY(check_plan(plan.lines, limits));
   K3_TRY(ensure_expert_index(checkpoint, work));
   return PreparedModel{std::move(checkpoint), work, trunk, std::move(plan)};

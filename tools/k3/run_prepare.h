@@ -28,10 +28,10 @@ struct PreparedModel {
 // written there, naming --work.
 Status ensure_expert_index(const Checkpoint& checkpoint, const std::filesystem::path& work);
 
-// Opens the model of `options` and plans a run of `prompt_ids` ids at most. Nothing is started.
-// Errors: those of Checkpoint::open, the index, the packed trunk and plan_run, and check_plan's
-// refusal.
-Result<PreparedModel> prepare_model(const RunOptions& options, std::uint64_t prompt_ids,
+// Opens the model of `options` and plans a run of `prompt`. Nothing is started; the expert index is
+// written last. Errors: those of Checkpoint::open, check_ids, the packed trunk and plan_run,
+// check_plan's refusal, those of ensure_expert_index.
+Result<PreparedModel> prepare_model(const RunOptions& options, const Prompt& prompt,
                                     const MemoryLimits& limits);
 
 }  // namespace k3::cli

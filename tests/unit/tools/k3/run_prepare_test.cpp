@@ -24,6 +24,7 @@ class PrepareModel : public ::testing::Test {
     options_.model = model_;
     options_.ids = "1";
     options_.max_tokens = 10;
+    prompt_.ids = {1};
   }
 
   std::filesystem::path index_in(const std::filesystem::path& work) const {
@@ -33,28 +34,29 @@ class PrepareModel : public ::testing::Test {
   test::TempDir dir_;
   std::filesystem::path model_;
   RunOptions options_;
+  Prompt prompt_;
 };
 
 TEST_F(PrepareModel, BuildsTheIndexOnFirstUseOnly) {
-  const auto first = prepare_model(options_, 1, kPlenty);
+  const auto first = prepare_model(options_, prompt_, kPlenty);
   ASSERT_TRUE(first) << first.error().message;
   EXPECT_EQ(first->work, model_ / ".k3");
   EXPECT_FALSE(first->trunk);
   const auto written = std::filesystem::last_write_time(index_in(first->work));
-  ASSERT_TRUE(prepare_model(options_, 1, kPlenty));
+  ASSERT_TRUE(prepare_model(options_, prompt_, kPlenty));
   EXPECT_EQ(std::filesystem::last_write_time(index_in(model_ / ".k3")), written);
 }
 
 TEST_F(PrepareModel, TheModelFolderIsNotTouchedWithWork) {
   options_.work = dir_.path() / "work";
-  ASSERT_TRUE(prepare_model(options_, 1, kPlenty));
+  ASSERT_TRUE(prepare_model(options_, prompt_, kPlenty));
   EXPECT_TRUE(std::filesystem::exists(index_in(dir_.path() / "work")));
   EXPECT_FALSE(std::filesystem::exists(model_ / ".k3"));
 }
 
 TEST_F(PrepareModel, AFolderThatCannotBeWrittenAsksForWork) {
   std::ofstream(model_ / ".k3") << "a file where the folder would go";
-  const auto prepared = prepare_model(options_, 1, kPlenty);
+  const auto prepared = prepare_model(options_, prompt_, kPlenty);
   ASSERT_FALSE(prepared);
   EXPECT_EQ(prepared.error().code, ErrorCode::kUsage);
   EXPECT_THAT(prepared.error().message, HasSubstr("--work"));
@@ -62,12 +64,12 @@ TEST_F(PrepareModel, AFolderThatCannotBeWrittenAsksForWork) {
 
 TEST_F(PrepareModel, AnIndexOfAnotherCheckpointIsRefused) {  // C13
   options_.work = dir_.path() / "work";
-  ASSERT_TRUE(prepare_model(options_, 1, kPlenty));
+  ASSERT_TRUE(prepare_model(options_, prompt_, kPlenty));
   test::TinyOptions other;
   other.seed = 2;
   test::write_tiny_checkpoint(other, dir_.path() / "other");
   options_.model = dir_.path() / "other";
-  const auto prepared = prepare_model(options_, 1, kPlenty);
+  const auto prepared = prepare_model(options_, prompt_, kPlenty);
   ASSERT_FALSE(prepared);
   EXPECT_EQ(prepared.error().code, ErrorCode::kWeights);
 }
@@ -77,15 +79,15 @@ TEST_F(PrepareModel, ThePackedTrunkInTheWorkFolderIsUsed) {
   ASSERT_TRUE(checkpoint);
   std::filesystem::create_directories(model_ / ".k3");
   ASSERT_TRUE(write_packed_trunk(*checkpoint, model_ / ".k3", 100'000, [](auto, auto) {}));
-  const auto prepared = prepare_model(options_, 1, kPlenty);
+  const auto prepared = prepare_model(options_, prompt_, kPlenty);
   ASSERT_TRUE(prepared) << prepared.error().message;
   EXPECT_EQ(prepared->trunk, model_ / ".k3");
 }
 
 TEST_F(PrepareModel, APartOfTheModelHasItsOwnFolder) {
-  ASSERT_TRUE(prepare_model(options_, 1, kPlenty));
+  ASSERT_TRUE(prepare_model(options_, prompt_, kPlenty));
   options_.layers = 2;
-  const auto part = prepare_model(options_, 1, kPlenty);
+  const auto part = prepare_model(options_, prompt_, kPlenty);
   ASSERT_TRUE(part) << part.error().message;
   EXPECT_EQ(part->work, model_ / ".k3" / "layers-2");
   EXPECT_EQ(part->checkpoint.config().layers, 2);
@@ -93,14 +95,23 @@ TEST_F(PrepareModel, APartOfTheModelHasItsOwnFolder) {
 
 TEST_F(PrepareModel, MoreLayersThanTheModelHasIsAUsageError) {  // C52
   options_.layers = 5;
-  const auto prepared = prepare_model(options_, 1, kPlenty);
+  const auto prepared = prepare_model(options_, prompt_, kPlenty);
   ASSERT_FALSE(prepared);
   EXPECT_EQ(prepared.error().code, ErrorCode::kUsage);
   EXPECT_THAT(prepared.error().message, HasSubstr("5"));
 }
 
+TEST_F(PrepareModel, AnIdOutsideOfTheVocabularyIsAUsageError) {  // C52
+  prompt_.ids = {1, 96};
+  EXPECT_THAT(prepare_model(options_, prompt_, kPlenty).error().message, HasSubstr("--ids 96"));
+  prompt_.ids = {1};
+  options_.stop_ids = {97};
+  EXPECT_THAT(prepare_model(options_, prompt_, kPlenty).error().message, HasSubstr("--stop-id 97"));
+  EXPECT_FALSE(std::filesystem::exists(model_ / ".k3"));
+}
+
 TEST_F(PrepareModel, TooLittleMemoryIsRefusedBeforeAnythingIsWritten) {
-  const auto prepared = prepare_model(options_, 1, {1'000'000, std::nullopt});
+  const auto prepared = prepare_model(options_, prompt_, {1'000'000, std::nullopt});
   ASSERT_FALSE(prepared);
   EXPECT_EQ(prepared.error().code, ErrorCode::kFailed);
   EXPECT_THAT(prepared.error().message, HasSubstr("vocabulary"));
@@ -110,7 +121,7 @@ TEST_F(PrepareModel, TooLittleMemoryIsRefusedBeforeAnythingIsWritten) {
 TEST_F(PrepareModel, BudgetsReachThePlanInBytes) {
   options_.trunk_gb = 0.005;
   options_.cache_gb = 0.0001;
-  const auto prepared = prepare_model(options_, 1, kPlenty);
+  const auto prepared = prepare_model(options_, prompt_, kPlenty);
   ASSERT_TRUE(prepared) << prepared.error().message;
   EXPECT_EQ(prepared->plan.trunk_budget, 5'000'000u);
   EXPECT_EQ(prepared->plan.expert_budget, 100'000u);
