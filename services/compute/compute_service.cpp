@@ -114,7 +114,7 @@ void ComputeService::on_message(ClientId client, const ipc::Envelope& envelope) 
     if (Status status = generator_->validate(*generate); !status) {
       reply_error(request, std::move(status.error()));
     } else if (queue_.size() == kMaxQueuedRequests) {
-      reply_error(request, {ErrorCode::kUnavailable,
+      reply_error(request, {ErrorCode::kFailed,
                             fmt::format("{} requests are waiting already", queue_.size())});
     } else {
       queue_.push_back(std::move(request));
@@ -168,6 +168,9 @@ void ComputeService::finish_current(const Status& status) {
   } else if (status.error().code == ErrorCode::kStopped) {
     // For the client a stopped worker is one to ask again: the supervisor may start another.
     reply_error(*current_, {ErrorCode::kUnavailable, status.error().message});
+  } else if (status.error().code == ErrorCode::kUnavailable) {
+    // This worker goes on: asking it again without a new connection would be asking for ever.
+    reply_error(*current_, {ErrorCode::kFailed, status.error().message});
   } else {
     reply_error(*current_, status.error());
   }
@@ -187,7 +190,7 @@ ipc::ComputeDescription ComputeService::description() const {
       .vocab = static_cast<std::uint32_t>(config_.vocab),
       .isa = multiplier_.table().name,
       .threads = static_cast<std::uint32_t>(multiplier_.threads()),
-      .planned_bytes = model_->bytes() + Session::planned_bytes(config_, options_.max_positions)};
+      .planned_bytes = model_->planned_bytes(options_.max_positions)};
 }
 
 ipc::Stats ComputeService::stats() const {
