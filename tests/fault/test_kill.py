@@ -1,4 +1,4 @@
-"""kill -9 of any stage at any moment: the same ids, exit 0, the restarts counted, nothing left behind."""
+"""A stage ended at any moment, kill -9 or not: the same ids, exit 0, the restarts counted, nothing left behind."""
 
 import json
 import os
@@ -72,8 +72,9 @@ def test_any_stage_killed_at_random_moments(model, slow_reads, tmp_path):
     assert not running.run_dir.exists()
 
 
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.parametrize("stage", k3.STAGES)
-def test_restarts_of_a_private_pipeline_are_counted(stage, model, slow_reads, tmp_path):
+def test_restarts_of_a_private_pipeline_are_counted(stage, ending, model, slow_reads, tmp_path):
     report, log = tmp_path / "report.json", tmp_path / "log"
     words = [str(k3.BIN / "k3"), "run", "--model", str(model), "--work", str(tmp_path / "work"), "--ids", k3.comma(PROMPT),
              "--gen", str(GENERATE), "--json", str(report), "-v", "--unit-mb", "0.05", "--trunk-gb", "0.0003", "--cache-gb",
@@ -87,7 +88,7 @@ def test_restarts_of_a_private_pipeline_are_counted(stage, model, slow_reads, tm
     k3.wait_until(lambda: "token" in log.read_text(), "the first token")
     victims = [pid for pid in k3.stage_processes() if os.readlink(f"/proc/{pid}/exe").endswith(f"k3-{stage}")]
     assert len(victims) == 1
-    os.kill(victims[0], signal.SIGKILL)
+    os.kill(victims[0], ending)
     disturbed = finish(process, report, log)
     assert disturbed["generated_ids"] == expected
     assert disturbed["restarts"] == 1
