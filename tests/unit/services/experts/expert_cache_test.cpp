@@ -147,6 +147,18 @@ TEST(ExpertCache, DoesNotEvictItsOwnHitsForItsMisses) {
   cache.check_leases();
 }
 
+TEST(ExpertCache, AHitKeepsAnExpertFromBeingTheNextVictim) {
+  CacheBench cache(2, 10);
+  for (const std::uint32_t expert : {0, 1, 0}) {
+    ASSERT_TRUE(cache.fetch(1, 1, 1, {expert}));
+    cache.finish_all();
+    cache.release(1, 1);
+  }
+  ASSERT_TRUE(cache.fetch(1, 1, 1, {5}));  // takes the slot of 1
+  ASSERT_TRUE(cache.fetch(1, 2, 1, {0}));
+  EXPECT_EQ((cache.arrived[{1, 2}].at(0).origin), ExpertOrigin::kHit);
+}
+
 TEST(ExpertCache, AReadGoesOnWhenItsBatchIsReleased) {
   CacheBench cache(2, 10);
   ASSERT_TRUE(cache.fetch(1, 1, 1, {0}));
@@ -243,18 +255,23 @@ TEST(ExpertCache, CountsPrefetchedHitsApart) {
   EXPECT_EQ(counters.hints_dropped, 0u);
 }
 
-TEST(ExpertCache, AHintNeverTakesALeasedSlotNorOneSomebodyWaitsFor) {
+TEST(ExpertCache, AHintNeverTakesALeasedSlot) {
   CacheBench cache(2, 10);
   ASSERT_TRUE(cache.fetch(1, 1, 1, {0, 1}));
   cache.finish_all();
   ASSERT_TRUE(cache->hint({1, {2}}));
+  EXPECT_THAT(cache.reading, IsEmpty());
   EXPECT_EQ(cache->counters().hints_dropped, 1u);
-  ASSERT_TRUE(cache.fetch(2, 1, 1, {3, 4}));
-  cache.release(1, 1);
-  ASSERT_EQ(cache.reading.size(), 2u);
-  ASSERT_TRUE(cache.fetch(2, 2, 1, {5}));
+}
+
+TEST(ExpertCache, AHintNeverTakesASlotSomebodyWaitsFor) {
+  CacheBench cache(3, 10);
+  ASSERT_TRUE(cache.fetch(1, 1, 1, {0, 1}));
+  cache.finish_all();
+  ASSERT_TRUE(cache.fetch(2, 1, 1, {3, 4}));  // one slot is free, one more is needed
   ASSERT_TRUE(cache->hint({1, {2}}));
-  EXPECT_EQ(cache->counters().hints_dropped, 2u);
+  EXPECT_THAT(cache.reading, IsEmpty());
+  EXPECT_EQ(cache->counters().hints_dropped, 1u);
   EXPECT_EQ(cache->counters().hints_read, 0u);
 }
 
@@ -268,8 +285,9 @@ TEST(ExpertCache, AHintKeepsTheHintedThatAreResident) {
   cache.release(1, 2);
   ASSERT_TRUE(cache->hint({1, {2, 0}}));  // 0 is the oldest, but hinted as well
   cache.finish_all();
+  EXPECT_EQ(cache->counters().hints_read, 1u);
   ASSERT_TRUE(cache.fetch(1, 3, 1, {0, 2}));
-  EXPECT_EQ((cache.arrived[{1, 3}].size()), 2u);
+  EXPECT_EQ((cache.arrived[{1, 3}].at(0).origin), ExpertOrigin::kHit);
 }
 
 TEST(ExpertCache, AFailedHintIsSilentAndReadAgainOnDemand) {
@@ -281,6 +299,8 @@ TEST(ExpertCache, AFailedHintIsSilentAndReadAgainOnDemand) {
   ASSERT_TRUE(cache.fetch(1, 1, 1, {0}));
   cache.finish_all();
   EXPECT_EQ((cache.arrived[{1, 1}].at(0).origin), ExpertOrigin::kMiss);
+  ASSERT_TRUE(cache.fetch(1, 2, 1, {0}));
+  EXPECT_EQ((cache.arrived[{1, 2}].at(0).origin), ExpertOrigin::kHit);
 }
 
 TEST(ExpertCache, AnEvictedHintIsAMissAgain) {
@@ -293,6 +313,8 @@ TEST(ExpertCache, AnEvictedHintIsAMissAgain) {
   ASSERT_TRUE(cache.fetch(1, 2, 1, {0}));
   cache.finish_all();
   EXPECT_EQ((cache.arrived[{1, 2}].at(0).origin), ExpertOrigin::kMiss);
+  ASSERT_TRUE(cache.fetch(1, 3, 1, {0}));
+  EXPECT_EQ((cache.arrived[{1, 3}].at(0).origin), ExpertOrigin::kHit);
   EXPECT_EQ(cache->counters().prefetched_hits, 0u);
 }
 
