@@ -1,31 +1,12 @@
 // k3-experts: caches the routed experts in shared memory and reads those that are missing
 // (README.md).
-#include <spdlog/spdlog.h>
-
 #include <CLI/CLI.hpp>
-#include <memory>
 
 #include "common/base/service_main.h"
-#include "common/base/unique_fd.h"
-#include "common/ipc/event_loop.h"
+#include "common/ipc/serve.h"
 #include "services/experts/experts_service.h"
 
-namespace {
-
 using k3::experts::ExpertsService;
-
-k3::Status serve(const ExpertsService::Options& options) {
-  K3_ASSIGN(const int stop_fd, k3::stop_signal_fd());
-  const k3::UniqueFd stop(stop_fd);
-  k3::ipc::EventLoop loop;
-  K3_ASSIGN(const std::unique_ptr<ExpertsService> service, ExpertsService::create(loop, options));
-  loop.watch(stop.get(), [&loop] { loop.stop(); });
-  loop.run();
-  spdlog::info("stopping");
-  return {};
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   ExpertsService::Options options;
@@ -42,5 +23,6 @@ int main(int argc, char** argv) {
   app.add_option("--io-threads", options.io_threads, "reader threads")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  return k3::service_main(app, argc, argv, "k3-experts", [&] { return serve(options); });
+  return k3::service_main(app, argc, argv, "k3-experts",
+                          [&] { return k3::ipc::serve<ExpertsService>(options); });
 }

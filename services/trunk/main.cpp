@@ -1,30 +1,11 @@
 // k3-trunk: reads the weights used on every token and hands them out unit by unit (README.md).
-#include <spdlog/spdlog.h>
-
 #include <CLI/CLI.hpp>
-#include <memory>
 
 #include "common/base/service_main.h"
-#include "common/base/unique_fd.h"
-#include "common/ipc/event_loop.h"
+#include "common/ipc/serve.h"
 #include "services/trunk/trunk_service.h"
 
-namespace {
-
 using k3::trunk::TrunkService;
-
-k3::Status serve(const TrunkService::Options& options) {
-  K3_ASSIGN(const int stop_fd, k3::stop_signal_fd());
-  const k3::UniqueFd stop(stop_fd);
-  k3::ipc::EventLoop loop;
-  K3_ASSIGN(const std::unique_ptr<TrunkService> service, TrunkService::create(loop, options));
-  loop.watch(stop.get(), [&loop] { loop.stop(); });
-  loop.run();
-  spdlog::info("stopping");
-  return {};
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   TrunkService::Options options;
@@ -44,5 +25,6 @@ int main(int argc, char** argv) {
   app.add_option("--io-threads", options.io_threads, "reader threads")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  return k3::service_main(app, argc, argv, "k3-trunk", [&] { return serve(options); });
+  return k3::service_main(app, argc, argv, "k3-trunk",
+                          [&] { return k3::ipc::serve<TrunkService>(options); });
 }
