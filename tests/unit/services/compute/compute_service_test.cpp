@@ -10,7 +10,7 @@
 #include "common/ipc/client.h"
 #include "services/compute/cpus.h"
 #include "tests/unit/services/compute/weight_services.h"
-#include "tests/unit/services/trunk/service_client.h"
+#include "tests/unit/support/service_client.h"
 
 namespace k3::compute::test {
 namespace {

@@ -12,8 +12,8 @@
 #include "services/compute/remote_trunk.h"
 #include "tests/unit/services/compute/golden.h"
 #include "tests/unit/services/compute/weight_services.h"
-#include "tests/unit/services/trunk/service_client.h"
 #include "tests/unit/support/reference_data.h"
+#include "tests/unit/support/service_client.h"
 
 namespace k3::compute::test {
 namespace {

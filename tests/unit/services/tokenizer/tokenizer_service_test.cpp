@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/services/tokenizer/reference_tokenizer.h"
-#include "tests/unit/services/trunk/service_client.h"
+#include "tests/unit/support/service_client.h"
 #include "tests/unit/support/temp_dir.h"
 
 namespace k3::tokenizer {

@@ -7,8 +7,8 @@
 #include <map>
 
 #include "common/checkpoint/packed_trunk.h"
-#include "tests/unit/services/trunk/process.h"
-#include "tests/unit/services/trunk/service_client.h"
+#include "tests/unit/support/process.h"
+#include "tests/unit/support/service_client.h"
 #include "tests/unit/support/temp_dir.h"
 #include "tests/unit/support/tiny_checkpoint.h"
 
