@@ -12,11 +12,28 @@ namespace {
 
 std::string errno_text() { return std::strerror(errno); }
 
+std::string_view kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  return "a device or socket";
+}
+
 }  // namespace
 
-Result<UniqueFd> open_for_reading(const std::filesystem::path& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return fail(ErrorCode::kFailed, "{}: {}", path.string(), errno_text());
+Result<UniqueFd> open_for_reading(const std::filesystem::path& path, ErrorCode code) {
+  // Without O_NONBLOCK the open of a pipe waits for its writer.
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat info {};
+  if (!fd.valid() || ::fstat(fd.get(), &info) != 0) {
+    return fail(code, "{}: {}", path.string(), errno_text());
+  }
+  if (!S_ISREG(info.st_mode)) {
+    return fail(code, "{}: is {}, expected a regular file", path.string(), kind_of(info.st_mode));
+  }
+  // io_uring would take the flag as a wish for EAGAIN instead of waiting for the disk.
+  if (::fcntl(fd.get(), F_SETFL, O_RDONLY) != 0) {
+    return fail(code, "{}: fcntl: {}", path.string(), errno_text());
+  }
   return fd;
 }
 

@@ -16,8 +16,10 @@ namespace k3 {
 // The largest transfer ever asked of the system at once (it truncates at 2 GiB).
 inline constexpr std::size_t kMaxTransferBytes = std::size_t{1} << 30;
 
-// Opens `path` for reading (O_CLOEXEC). Errors: kFailed naming the path and errno.
-Result<UniqueFd> open_for_reading(const std::filesystem::path& path);
+// Opens the regular file `path` for reading (O_CLOEXEC); never blocks, whatever lies there. Errors
+// have `code` and name the path and errno, or what it is instead of a regular file.
+Result<UniqueFd> open_for_reading(const std::filesystem::path& path,
+                                  ErrorCode code = ErrorCode::kFailed);
 
 // Size of an open file in bytes.
 Result<std::uint64_t> file_bytes(int fd, const std::filesystem::path& path);

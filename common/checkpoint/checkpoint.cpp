@@ -65,7 +65,7 @@ float value_at(std::span<const std::byte> data, DType dtype, std::size_t index) 
 Status check_a_log_tail(const TensorPlace& place, const std::string& name,
                         const std::filesystem::path& path, std::size_t heads) {
   if (place.shape.front() <= heads) return {};
-  K3_ASSIGN(const UniqueFd fd, open_for_reading(path));
+  K3_ASSIGN(const UniqueFd fd, open_for_reading(path, ErrorCode::kWeights));
   std::vector<std::byte> data(place.bytes);
   K3_TRY(read_exactly(fd.get(), place.offset, data, path));
   for (std::size_t i = heads; i < place.shape.front(); ++i) {

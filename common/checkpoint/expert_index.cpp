@@ -70,7 +70,7 @@ Status add_checksums(ExpertIndex& index,
                      const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
   std::vector<UniqueFd> files;
   for (const std::filesystem::path& shard : index.shards) {
-    K3_ASSIGN(UniqueFd fd, open_for_reading(shard));
+    K3_ASSIGN(UniqueFd fd, open_for_reading(shard, ErrorCode::kWeights));
     files.push_back(std::move(fd));
   }
   std::vector<std::byte> slot(index.expert_bytes());

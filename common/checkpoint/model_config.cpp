@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <utility>
 
 namespace k3 {
@@ -264,15 +265,33 @@ void read_flat(Fields& root, ModelConfig& c) {
   }
 }
 
+// The document; kUsage when it is not JSON, holds a number that no double can, or names a member of
+// an object twice (which of the two is meant nobody can know).
+Result<Json> parse_strictly(std::string_view json, const std::string& file) {
+  std::vector<std::set<std::string>> open_objects;
+  std::optional<std::string> twice;
+  const auto note_keys = [&](int, Json::parse_event_t event, const Json& parsed) {
+    if (event == Json::parse_event_t::object_start) open_objects.emplace_back();
+    if (event == Json::parse_event_t::object_end) open_objects.pop_back();
+    if (event == Json::parse_event_t::key && !twice) {
+      const auto& key = parsed.get_ref<const std::string&>();
+      if (!open_objects.back().insert(key).second) twice = key;
+    }
+    return true;
+  };
+  try {
+    Json document = Json::parse(json, note_keys);
+    if (twice) return fail(ErrorCode::kUsage, "{}: {} is there twice in one object", file, *twice);
+    return document;
+  } catch (const Json::exception& error) {
+    return fail(ErrorCode::kUsage, "{}: not valid JSON: {}", file, error.what());
+  }
+}
+
 }  // namespace
 
 Result<ModelConfig> parse_model_config(std::string_view json, const std::string& file) {
-  Json root;
-  try {
-    root = Json::parse(json);
-  } catch (const Json::parse_error& error) {
-    return fail(ErrorCode::kUsage, "{}: not valid JSON: {}", file, error.what());
-  }
+  K3_ASSIGN(const Json root, parse_strictly(json, file));
   if (!root.is_object()) return fail(ErrorCode::kUsage, "{}: expected a JSON object", file);
 
   std::vector<std::string> problems;

@@ -53,7 +53,8 @@ struct ModelConfig {
 };
 
 // Parses the released nested layout or the flat one. kUsage naming `file` and every missing,
-// mistyped or out-of-range field at once. Each field is looked up in its own object only.
+// mistyped or out-of-range field at once; a field named twice is refused. Each field is looked up
+// in its own object only.
 Result<ModelConfig> parse_model_config(std::string_view json, const std::string& file);
 
 }  // namespace k3

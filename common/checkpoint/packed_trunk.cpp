@@ -83,7 +83,7 @@ class Copier {
 
   Status open_shards() {
     for (const std::filesystem::path& file : table_.files) {
-      K3_ASSIGN(UniqueFd fd, open_for_reading(file));
+      K3_ASSIGN(UniqueFd fd, open_for_reading(file, ErrorCode::kWeights));
       shards_.push_back(std::move(fd));
     }
     return {};
@@ -341,10 +341,9 @@ Status write_packed_trunk(const Checkpoint& checkpoint, const std::filesystem::p
 Result<UnitTable> open_packed_trunk(const std::filesystem::path& directory,
                                     const Checkpoint& checkpoint) {
   const std::filesystem::path path = directory / kPackedTrunkFile;
-  Result<UniqueFd> fd = open_for_reading(path);
-  if (!fd) return fail(ErrorCode::kWeights, "{}", fd.error().message);
-  K3_ASSIGN(const FileHeader header, read_header(fd->get(), path, checkpoint));
-  K3_ASSIGN(const std::string records, read_table(fd->get(), path, header));
+  K3_ASSIGN(const UniqueFd fd, open_for_reading(path, ErrorCode::kWeights));
+  K3_ASSIGN(const FileHeader header, read_header(fd.get(), path, checkpoint));
+  K3_ASSIGN(const std::string records, read_table(fd.get(), path, header));
   UnitTable table{.fingerprint = checkpoint.fingerprint(),
                   .files = {path},
                   .units = {},

@@ -236,14 +236,10 @@ Result<std::vector<TensorEntry>> parse_safetensors_header(std::string_view json,
 
 Result<ShardHeader> read_shard_header(const std::filesystem::path& path) {
   const std::string file = path.string();
-  const auto as_weights = [](Error error) {
-    error.code = ErrorCode::kWeights;
-    return error;
-  };
-  K3_ASSIGN(const UniqueFd fd, open_for_reading(path).map_error(as_weights));
+  K3_ASSIGN(const UniqueFd fd, open_for_reading(path, ErrorCode::kWeights));
   ShardHeader header;
   header.path = path;
-  K3_ASSIGN(header.file_bytes, file_bytes(fd.get(), path).map_error(as_weights));
+  K3_ASSIGN(header.file_bytes, file_bytes(fd.get(), path));
   if (header.file_bytes < kLengthBytes) {
     return fail(ErrorCode::kWeights, "{}: truncated: {} bytes, a header's length alone takes {}",
                 file, header.file_bytes, kLengthBytes);

@@ -40,7 +40,7 @@ struct WeightMap {
 };
 
 Result<simdjson::padded_string> read_padded(const std::filesystem::path& path) {
-  K3_ASSIGN(const UniqueFd fd, open_for_reading(path));
+  K3_ASSIGN(const UniqueFd fd, open_for_reading(path, ErrorCode::kWeights));
   K3_ASSIGN(const std::uint64_t bytes, file_bytes(fd.get(), path));
   if (bytes > kMaxIndexBytes) {
     return fail(ErrorCode::kWeights, "{}: {} bytes, at most {} are accepted", path.string(), bytes,
@@ -53,14 +53,18 @@ Result<simdjson::padded_string> read_padded(const std::filesystem::path& path) {
 
 Result<WeightMap> read_weight_map(simdjson::dom::parser& parser,
                                   const std::filesystem::path& path) {
-  Result<simdjson::padded_string> text = read_padded(path);
-  if (!text) return fail(ErrorCode::kWeights, "{}", text.error().message);
+  K3_ASSIGN(const simdjson::padded_string text, read_padded(path));
+  simdjson::dom::object root;
   simdjson::dom::object object;
-  if (const auto error = parser.parse(*text)["weight_map"].get(object);
-      error != simdjson::SUCCESS) {
+  auto error = parser.parse(text).get(root);
+  if (error == simdjson::SUCCESS) error = root["weight_map"].get(object);
+  if (error != simdjson::SUCCESS) {
     return fail(ErrorCode::kWeights, "{}: expected an object with the object weight_map: {}",
                 path.string(), simdjson::error_message(error));
   }
+  std::size_t maps = 0;
+  for (const auto& [name, value] : root) maps += name == "weight_map" ? 1 : 0;
+  if (maps != 1) return fail(ErrorCode::kWeights, "{}: weight_map is there twice", path.string());
   WeightMap map;
   map.listings.reserve(object.size());
   std::unordered_map<std::string_view, std::uint32_t> numbers;
@@ -98,7 +102,7 @@ Result<std::string> shard_digest(const ShardHeader& header) {
   Hasher hasher;
   hasher.add(std::string_view(header.json));
   hasher.add(header.file_bytes);
-  K3_ASSIGN(const UniqueFd fd, open_for_reading(header.path));
+  K3_ASSIGN(const UniqueFd fd, open_for_reading(header.path, ErrorCode::kWeights));
   const std::vector<std::uint64_t> offsets = sample_offsets(header.data_start, header.file_bytes);
   // A disk serves all blocks at once rather than one by one.
   for (const std::uint64_t offset : offsets) {

@@ -202,7 +202,7 @@ ReadEngine::~ReadEngine() {
 }
 
 Result<std::uint32_t> ReadEngine::add_file(const std::filesystem::path& path) {
-  K3_ASSIGN(UniqueFd fd, open_for_reading(path));
+  K3_ASSIGN(UniqueFd fd, open_for_reading(path, ErrorCode::kWeights));
   const std::scoped_lock lock(state_->mutex);
   state_->files.push_back(OpenFile{path, std::move(fd)});
   return static_cast<std::uint32_t>(state_->files.size() - 1);

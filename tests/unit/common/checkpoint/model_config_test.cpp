@@ -279,6 +279,29 @@ TEST(ModelConfig, RefusesWhatIsNotAnObject) {
   }
 }
 
+TEST(ModelConfig, RefusesANumberThatNoDoubleHolds) {
+  const Result<ModelConfig> config =
+      parse_model_config(R"({"text_config": {"rms_norm_eps": 1e999}})", "dir/config.json");
+  ASSERT_FALSE(config);
+  EXPECT_EQ(config.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(config.error().message, AllOf(HasSubstr("dir/config.json"), HasSubstr("1e999")));
+}
+
+TEST(ModelConfig, RefusesAFieldNamedTwiceInOneObject) {
+  const std::string text = test::released_config().dump();
+  ASSERT_TRUE(parse_model_config(text, "dir/config.json"));
+  for (const std::string field : {"vocab_size", "text_config", "num_heads", "group_size"}) {
+    std::string doubled = text;
+    const std::size_t at = doubled.find('"' + field + '"');
+    ASSERT_NE(at, std::string::npos) << field;
+    doubled.insert(at, '"' + field + "\": 1, ");
+    const Result<ModelConfig> config = parse_model_config(doubled, "dir/config.json");
+    ASSERT_FALSE(config) << field;
+    EXPECT_EQ(config.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(config.error().message, AllOf(HasSubstr("dir/config.json"), HasSubstr(field)));
+  }
+}
+
 TEST(ModelConfig, DeepNestingIsRefusedWithoutRecursion) {
   std::string text = "{\"text_config\": {\"hidden_size\": ";
   text.append(1'000'000, '[').append(1'000'000, ']').append("}}");
