@@ -5,17 +5,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <map>
-#include <set>
+#include <optional>
 #include <utility>
 #include <variant>
 
 #include "common/base/log.h"
 #include "common/ipc/codec.h"
 #include "common/ipc/lifeline.h"
+#include "common/ipc/peer_table.h"
 #include "common/ipc/run_dir.h"
 #include "common/ipc/socket_io.h"
 
@@ -24,22 +23,11 @@ namespace {
 
 // Bounded, so that one flooding client cannot keep the loop from noticing deaths.
 constexpr int kMessagesPerTurn = 64;
-// Each costs one descriptor here and one in ZeroMQ; more are refused at the lifeline.
+// Each costs one descriptor here and one in ZeroMQ. Beyond it whoever has waited longest without a
+// Hello makes room; when all have said it, newcomers are refused at the lifeline.
 constexpr std::size_t kMaxClients = 256;
 // Role and fingerprint of a Hello end up in logs and replies.
 constexpr std::size_t kMaxNameBytes = 128;
-
-struct Peer {
-  UniqueFd lifeline;
-  EventLoop::SourceId watch = 0;
-  std::string routing_id;      // empty until the lifeline delivered it
-  std::string role;            // of its Hello
-  std::uint64_t received = 0;  // sequence of its latest message
-  std::uint64_t sent = 0;      // sequence of our latest message to it
-  bool greeted = false;        // Hello accepted
-  bool closing = false;        // its lifeline is shut; the loop will see end of file
-  bool warned = false;         // a malformed frame of it was logged
-};
 
 }  // namespace
 
@@ -54,10 +42,7 @@ struct Server::State {
   zmq::socket_t router;
   EventLoop::SourceId listener_watch = 0;
   EventLoop::SourceId router_watch = 0;
-  std::map<ClientId, Peer> peers;
-  std::map<std::string, ClientId, std::less<>> by_routing_id;
-  std::set<ClientId> unidentified;  // lifelines that have not delivered their id
-  ClientId next_id = 1;
+  PeerTable peers;
 
   State(EventLoop& event_loop, Endpoint files, Options server_options, Callbacks server_callbacks)
       : loop(event_loop),
@@ -69,8 +54,8 @@ struct Server::State {
 
   Status open();
   void accept_lifelines();
+  bool make_room();
   void read_lifeline(ClientId id);
-  Status identify(ClientId id, const ConnectionId& connection);
   void drop(ClientId id, const std::string& reason);
   void hang_up(Peer& peer);
 
@@ -113,7 +98,7 @@ Status Server::State::open() {
 Server::State::~State() {
   loop.remove(listener_watch);
   loop.remove(router_watch);
-  for (const auto& [id, peer] : peers) loop.remove(peer.watch);
+  for (const auto& [id, peer] : peers.all()) loop.remove(peer.watch);
   router.close();  // before the lifelines: last messages get a head start on their end of file
   if (!lock.valid()) return;
   ::unlink(endpoint.lifeline_path.c_str());
@@ -125,55 +110,40 @@ void Server::State::accept_lifelines() {
   while (true) {
     UniqueFd fd = accept_lifeline(listener.get());
     if (!fd.valid()) break;
-    if (peers.size() >= kMaxClients) {
+    if (peers.size() >= kMaxClients && !make_room()) {
       spdlog::warn("client_refused service={} clients={} limit={}", options.service, peers.size(),
                    kMaxClients);
       continue;
     }
-    const ClientId id = next_id++;
-    Peer& peer = peers[id];
-    peer.watch = loop.watch(fd.get(), [this, id] { read_lifeline(id); });
-    peer.lifeline = std::move(fd);
-    unidentified.insert(id);
+    const int descriptor = fd.get();
+    const ClientId id = peers.add(std::move(fd));
+    peers.at(id).watch = loop.watch(descriptor, [this, id] { read_lifeline(id); });
   }
   // A client sends its id right after connecting, so an id that matters now has arrived.
-  const std::vector<ClientId> waiting(unidentified.begin(), unidentified.end());
-  for (const ClientId id : waiting) read_lifeline(id);
+  for (const ClientId id : peers.unidentified()) read_lifeline(id);
+}
+
+// Connections cost a silent process nothing: they must not keep out one that has something to say.
+bool Server::State::make_room() {
+  const std::optional<ClientId> silent = peers.oldest_silent();
+  if (silent) drop(*silent, "made room");
+  return silent.has_value();
 }
 
 void Server::State::read_lifeline(ClientId id) {
-  const auto found = peers.find(id);
-  if (found == peers.end()) return;
-  const Result<std::optional<ConnectionId>> got =
-      receive_connection_id(found->second.lifeline.get());
+  const Peer* peer = peers.find(id);
+  if (peer == nullptr) return;
+  const Result<std::optional<ConnectionId>> got = receive_connection_id(peer->lifeline.get());
   if (!got) return drop(id, got.error().message);
   if (!*got) return;
-  if (const Status status = identify(id, **got); !status) drop(id, status.error().message);
-}
-
-Status Server::State::identify(ClientId id, const ConnectionId& connection) {
-  Peer& peer = peers.at(id);
-  if (!peer.routing_id.empty()) {
-    return fail(ErrorCode::kFailed, "lifeline: a second connection id");
-  }
-  std::string routing_id(reinterpret_cast<const char*>(connection.data()), connection.size());
-  if (by_routing_id.contains(routing_id)) {
-    return fail(ErrorCode::kFailed, "lifeline: connection id in use by client {}",
-                by_routing_id.at(routing_id));
-  }
-  K3_TRY(send_regions(peer.lifeline.get(), options.regions));
-  unidentified.erase(id);
-  by_routing_id.emplace(routing_id, id);
-  peer.routing_id = std::move(routing_id);
-  return {};
+  Status status = peers.identify(id, **got);
+  if (status) status = send_regions(peer->lifeline.get(), options.regions);
+  if (!status) drop(id, status.error().message);
 }
 
 void Server::State::drop(ClientId id, const std::string& reason) {
-  const auto node = peers.extract(id);
-  const Peer& peer = node.mapped();
+  const Peer peer = peers.remove(id);
   loop.remove(peer.watch);
-  unidentified.erase(id);
-  if (!peer.routing_id.empty()) by_routing_id.erase(peer.routing_id);
   if (!peer.greeted) return;
   spdlog::info("client_gone service={} client={} role={} reason=\"{}\"", options.service, id,
                peer.role, reason);
@@ -198,9 +168,9 @@ void Server::State::receive_messages() {
 
 void Server::State::receive_from(const std::string& routing_id,
                                  const std::vector<zmq::message_t>& parts) {
-  const auto known = by_routing_id.find(routing_id);
-  if (known == by_routing_id.end()) return refuse_unknown(routing_id);
-  const ClientId id = known->second;
+  const std::optional<ClientId> known = peers.with_routing_id(routing_id);
+  if (!known) return refuse_unknown(routing_id);
+  const ClientId id = *known;
   Peer& peer = peers.at(id);
   if (peer.closing) return;
 
@@ -279,12 +249,12 @@ void Server::State::set_level(ClientId id, const Envelope& envelope) {
 
 void Server::State::reply(ClientId id, const Message& message, std::uint64_t in_reply_to,
                           std::uint64_t trace_id) {
-  const auto found = peers.find(id);
-  if (found == peers.end() || found->second.closing) {
+  Peer* const found = peers.find(id);
+  if (found == nullptr || found->closing) {
     spdlog::debug("send_skipped service={} client={} reason=gone", options.service, id);
     return;
   }
-  Peer& peer = found->second;
+  Peer& peer = *found;
   const Result<std::vector<std::byte>> frame =
       encode(header(peer.sent + 1, in_reply_to, trace_id), message);
   if (!frame) return reply_error(id, frame.error().code, frame.error().message, in_reply_to);
@@ -352,7 +322,7 @@ void Server::send(ClientId client, const Message& message, std::uint64_t in_repl
 
 std::vector<Server::ClientId> Server::clients() const {
   std::vector<ClientId> ids;
-  for (const auto& [id, peer] : state_->peers) {
+  for (const auto& [id, peer] : state_->peers.all()) {
     if (peer.greeted && !peer.closing) ids.push_back(id);
   }
   return ids;

@@ -1,6 +1,7 @@
 // Peers that break the rules: strangers, garbage, floods, gaps, other versions.
 #include <gmock/gmock.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -182,20 +183,34 @@ TEST_F(HostileClient, AnIdInUseIsRefusedAndItsOwnerGoesOn) {
   EXPECT_EQ(::recv(first.get(), &byte, 1, MSG_DONTWAIT), -1);  // and no end of file
 }
 
-TEST_F(HostileClient, SilentLifelinesBeyondTheLimitAreRefused) {
-  const Endpoint endpoint = endpoint_in(dir_.path(), "trunk").value();
+// A connection that never even says its id.
+UniqueFd mute_lifeline(const std::filesystem::path& path) {
+  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
+  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  return fd;
+}
+
+TEST_F(HostileClient, SilentLifelinesKeepNobodyOut) {
+  RecordingClient early;
+  ASSERT_TRUE(early.create(loop_, dir_.path(), {"trunk", "compute", ""}));
+  ASSERT_TRUE(run_until(loop_, [&] { return early.up(); }));
+  const std::filesystem::path path = endpoint_in(dir_.path(), "trunk").value().lifeline_path;
   std::vector<UniqueFd> held;
-  for (int i = 0; i < 256; ++i) {
-    held.push_back(connect_lifeline(endpoint.lifeline_path, new_connection_id()).value());
+  for (int i = 0; i < 200; ++i) {
+    held.push_back(mute_lifeline(path));
+    held.push_back(connect_lifeline(path, new_connection_id()).value());  // and no Hello
     loop_.run_once(std::chrono::milliseconds(50));
   }
-  const UniqueFd excess = connect_lifeline(endpoint.lifeline_path, new_connection_id()).value();
+  RecordingClient late;
+  ASSERT_TRUE(late.create(loop_, dir_.path(), {"trunk", "cli", ""}));
+  EXPECT_TRUE(run_until(loop_, [&] { return late.up(); }));
   char byte = 0;
-  EXPECT_TRUE(run_until(loop_, [&] { return ::recv(excess.get(), &byte, 1, MSG_DONTWAIT) == 0; }));
-  held.clear();  // room again
-  RecordingClient client;
-  ASSERT_TRUE(client.create(loop_, dir_.path(), {"trunk", "compute", ""}));
-  EXPECT_TRUE(run_until(loop_, [&] { return client.up(); }));
+  EXPECT_EQ(::recv(held.front().get(), &byte, 1, MSG_DONTWAIT), 0);  // it made room
+  EXPECT_EQ(early.downs, 0);
+  EXPECT_EQ(server_.server->clients().size(), 2u);
 }
 
 // A server made by hand. Accepts one client at a time.
