@@ -25,6 +25,16 @@ Result<std::uint64_t> random_generation() {
   return value;
 }
 
+// Files on disk know no seals (EINVAL); every file that lives in memory has some, or none, to tell.
+Status check_cannot_shrink(int fd) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0 ? errno == EINVAL : (seals & F_SEAL_SHRINK) != 0) return {};
+  if (seals < 0) return fail(ErrorCode::kFailed, "shared region: F_GET_SEALS: {}", errno_text());
+  return fail(ErrorCode::kFailed,
+              "shared region: memory with seals {:#x}, expected one against shrinking ({:#x})",
+              seals, F_SEAL_SHRINK);
+}
+
 void unmap(const void* data, std::size_t bytes) {
   if (data != nullptr) ::munmap(const_cast<void*>(data), bytes);
 }
@@ -90,6 +100,7 @@ Result<MappedRegion> MappedRegion::map(UniqueFd fd, std::size_t bytes) {
     return fail(ErrorCode::kFailed, "shared region: {} bytes announced, the descriptor holds {}",
                 bytes, info.st_size);
   }
+  K3_TRY(check_cannot_shrink(fd.get()));
   void* data = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) {
     return fail(ErrorCode::kFailed, "shared region: mapping {} bytes: {}", bytes, errno_text());

@@ -116,6 +116,19 @@ TEST(MappedRegion, RefusesADescriptorSmallerThanAnnounced) {
   EXPECT_THAT(region.error().message, testing::HasSubstr("65536"));
 }
 
+TEST(MappedRegion, RefusesMemoryThatCouldShrinkUnderItsReader) {
+  UniqueFd fd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(fd.get(), kBytes), 0);
+  const Result<MappedRegion> open = MappedRegion::map(duplicate(fd.get()), kBytes);
+  ASSERT_FALSE(open);
+  EXPECT_EQ(open.error().code, ErrorCode::kFailed);
+  EXPECT_THAT(open.error().message, testing::HasSubstr("shrinking"));
+  ASSERT_EQ(::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_GROW), 0);
+  EXPECT_FALSE(MappedRegion::map(duplicate(fd.get()), kBytes));
+  ASSERT_EQ(::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  EXPECT_TRUE(MappedRegion::map(std::move(fd), kBytes));
+}
+
 TEST(MappedRegion, RefusesADescriptorThatIsNoMemory) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
