@@ -37,6 +37,7 @@ struct Connection {
   std::uint64_t sent = 0;                   // sequence of our latest message
   std::uint64_t received = 0;               // sequence of the peer's latest message
   std::optional<Regions> received_regions;  // of this peer, from its lifeline
+  bool closing = false;                     // its lifeline is shut; the loop will see end of file
 };
 
 }  // namespace
@@ -49,11 +50,11 @@ struct Client::State {
   std::string fingerprint;  // required of every Welcome; empty before the first
   std::optional<Connection> connection;
   EventLoop::SourceId retry_timer = 0;
-  bool up = false;
+  bool up = false;  // from on_up to on_down
   std::uint32_t losses = 0;
   std::optional<Error> failure;
   std::optional<Welcome> welcome;
-  Regions regions;  // of the latest peer that was up
+  Regions regions;  // of the peer that is up
 
   State(EventLoop& event_loop, Options client_options, Callbacks client_callbacks, Endpoint files)
       : loop(event_loop),
@@ -66,8 +67,10 @@ struct Client::State {
   void start_trying();
   void try_connect();
   void close_connection();
+  bool usable() const { return up && !connection->closing; }
   void lost(const std::string& reason);
   void give_up(Error error);
+  void go_down();
 
   void read_lifeline();
   Status take_regions();
@@ -119,18 +122,22 @@ void Client::State::close_connection() {
 void Client::State::lost(const std::string& reason) {
   close_connection();
   start_trying();
-  if (!std::exchange(up, false)) return;
-  ++losses;
-  spdlog::warn("peer_lost service={} losses={} reason=\"{}\"", options.service, losses, reason);
-  if (callbacks.on_down) callbacks.on_down();
+  if (!up) return;
+  spdlog::warn("peer_lost service={} losses={} reason=\"{}\"", options.service, losses + 1, reason);
+  go_down();
 }
 
 void Client::State::give_up(Error error) {
   spdlog::error("peer_refused service={} error=\"{}\"", options.service, error.message);
   close_connection();
   failure = std::move(error);
-  if (!std::exchange(up, false)) return;
+  if (up) go_down();
+}
+
+void Client::State::go_down() {
+  up = false;
   ++losses;
+  regions.clear();
   if (callbacks.on_down) callbacks.on_down();
 }
 
@@ -151,6 +158,7 @@ Status Client::State::take_regions() {
   K3_ASSIGN(std::optional<std::vector<ReceivedRegion>> received,
             receive_regions(connection->lifeline.get()));
   if (!received) return {};
+  if (!options.map_regions) received->clear();
   Regions mapped;
   for (ReceivedRegion& region : *received) {
     Result<MappedRegion> mapping = MappedRegion::map(std::move(region.fd), region.bytes);
@@ -217,8 +225,7 @@ void Client::State::come_up(const Welcome& message) {
   if (fingerprint.empty()) fingerprint = message.fingerprint;
   welcome = message;
   up = true;
-  // The earlier mappings go when on_up has returned.
-  const Regions earlier = std::exchange(regions, std::move(*connection->received_regions));
+  regions = std::move(*connection->received_regions);
   spdlog::info("peer_up service={} pid={} regions={} losses={}", options.service, message.pid,
                regions.size(), losses);
   if (callbacks.on_up) callbacks.on_up(message);
@@ -231,7 +238,13 @@ Result<std::uint64_t> Client::State::send(const Message& message, std::uint64_t 
   std::vector<zmq::message_t> parts;
   parts.emplace_back(frame.data(), frame.size());
   if (send_parts(connection->dealer, std::move(parts)) != Sent::kQueued) {
-    return fail(ErrorCode::kFailed, "{}: the queue of unsent messages is full", options.service);
+    // The peer does not read: only a fresh connection can say this message again. Shut rather than
+    // closed, so that on_down never runs inside a caller's send().
+    spdlog::warn("peer_slow service={} action=reconnect", options.service);
+    connection->closing = true;
+    ::shutdown(connection->lifeline.get(), SHUT_RDWR);
+    return fail(ErrorCode::kUnavailable, "{}: the queue of unsent messages is full",
+                options.service);
   }
   return ++connection->sent;
 }
@@ -250,7 +263,7 @@ Result<std::unique_ptr<Client>> Client::create(EventLoop& loop,
 Client::Client(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Client::~Client() = default;
 
-bool Client::up() const { return state_->up; }
+bool Client::up() const { return state_->usable(); }
 std::uint32_t Client::losses() const { return state_->losses; }
 const std::optional<Error>& Client::failure() const { return state_->failure; }
 const std::optional<Welcome>& Client::welcome() const { return state_->welcome; }
@@ -258,13 +271,13 @@ const std::optional<Welcome>& Client::welcome() const { return state_->welcome; 
 const std::filesystem::path& Client::endpoint() const { return state_->endpoint.lifeline_path; }
 
 Result<std::uint64_t> Client::send(const Message& message, std::uint64_t trace_id) {
-  if (!state_->up) return fail(ErrorCode::kUnavailable, "{} is down", state_->options.service);
+  if (!up()) return fail(ErrorCode::kUnavailable, "{} is down", state_->options.service);
   return state_->send(message, trace_id);
 }
 
 Result<std::span<const std::byte>> Client::resolve(const Ref& ref) const {
   const std::string& service = state_->options.service;
-  if (!state_->up) return fail(ErrorCode::kUnavailable, "{} is down", service);
+  if (!up()) return fail(ErrorCode::kUnavailable, "{} is down", service);
   const auto found = state_->regions.find(ref.region);
   if (found == state_->regions.end() || found->second.generation != ref.generation) {
     return fail(ErrorCode::kUnavailable, "{}: region {} of generation {:016x} is not the peer's",

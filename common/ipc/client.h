@@ -24,20 +24,25 @@ namespace k3::ipc {
 // fresh Hello, so a restarted peer always registers it again. The fingerprint of the first Welcome
 // (or Options::fingerprint) is required of every later one; a mismatch, another protocol major
 // version, or a region that cannot be mapped is permanent: see failure(). A damaged or missing
-// message (sequence numbers must be gapless) counts as the peer's death. A callback must not
-// destroy the client.
+// message (sequence numbers must be gapless) counts as the peer's death, and so does a peer that
+// lets our messages pile up. A callback must not destroy the client.
+//
+// The peer's regions are unmapped when it is lost, before on_down: memory never holds the arenas of
+// two of its lives. That happens while the loop runs and never inside a call of send(), so resolved
+// bytes are safe to read for as long as the loop is not run.
 class Client {
  public:
   struct Options {
     std::string service;      // "trunk", "experts", ...
     std::string role;         // who we are: "compute", "cli"
     std::string fingerprint;  // empty accepts any at the first connection
+    bool map_regions = true;  // false when nothing is ever resolved
   };
 
   struct Callbacks {
     std::function<void(const Welcome&)> on_up;  // connected (again); nothing sent earlier counts
     std::function<void(const Envelope&)> on_message;
-    std::function<void()> on_down;  // the peer died; its regions stay mapped until on_up
+    std::function<void()> on_down;  // the peer died; its regions are no longer mapped
   };
 
   static Result<std::unique_ptr<Client>> create(EventLoop& loop,
@@ -55,13 +60,15 @@ class Client {
   // The socket a connection starts at, for messages to the user.
   const std::filesystem::path& endpoint() const;
 
-  // Sends now; returns the sequence number. kUnavailable when down, kFailed with the sizes when the
-  // message exceeds kMaxFrameBytes or the queue of a peer that does not read is full.
+  // Sends now; returns the sequence number. kUnavailable when down; also when the queue of a peer
+  // that does not read is full: up() is then false, and on_down and a new connection follow from
+  // the loop, so the caller may leave the error to them. kFailed with the sizes when the message
+  // exceeds kMaxFrameBytes.
   Result<std::uint64_t> send(const Message& message, std::uint64_t trace_id = 0);
 
-  // The bytes a Ref points to, read-only, valid until the next on_up. A generation or region that
-  // is not the connected peer's is kUnavailable; a span outside the region is kFailed with the
-  // numbers.
+  // The bytes a Ref points to, read-only, valid until the loop is run. A generation or region that
+  // is not the connected peer's is kUnavailable (an honest peer's messages since on_up never refer
+  // to one); a span outside the region is kFailed with the numbers.
   Result<std::span<const std::byte>> resolve(const Ref& ref) const;
 
  private:

@@ -173,6 +173,7 @@ Result<ExpertView> RemoteExperts::view(const ipc::ArrivedExpert& arrived) const 
       return fail(ErrorCode::kWeights, "layer {} expert {} part {}: {} bytes, expected {}", layer_,
                   arrived.expert, i, arrived.parts[i].length, expected);
     }
+    // Never stale: what a lost service had delivered was forgotten (on_up).
     K3_ASSIGN(const std::span<const std::byte> bytes, client_->resolve(arrived.parts[i]));
     parts[i] = reinterpret_cast<const std::uint8_t*>(bytes.data());
   }

@@ -56,7 +56,8 @@ Status PipelineLink::connect(Stage stage) {
   const bool has_model = stage != Stage::kTokenizer;
   ipc::Client::Options options{.service = std::string(name_of(stage)),
                                .role = "cli",
-                               .fingerprint = has_model ? options_.fingerprint : ""};
+                               .fingerprint = has_model ? options_.fingerprint : "",
+                               .map_regions = false};
   ipc::Client::Callbacks callbacks;
   callbacks.on_up = [this, stage](const ipc::Welcome& welcome) {
     Line& self = line(stage);

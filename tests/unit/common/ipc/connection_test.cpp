@@ -1,7 +1,9 @@
 // A client and a server that both live: handshake, messages, regions, control messages.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <spdlog/spdlog.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -194,6 +196,42 @@ TEST_F(Connection, RegionSmallerThanAnnouncedIsAFailure) {
   ASSERT_TRUE(client.create(loop_, dir_.path(), {"trunk", "compute", ""}));
   ASSERT_TRUE(run_until(loop_, [&] { return client.client->failure().has_value(); }));
   EXPECT_THAT(client.client->failure()->message, HasSubstr("4097"));
+}
+
+TEST_F(Connection, AClientThatResolvesNothingMapsNothing) {
+  Result<Arena> arena = Arena::create("unwanted", 4096);
+  ASSERT_TRUE(arena);
+  RecordingServer server;
+  ASSERT_TRUE(server.bind(loop_, dir_.path(), {"trunk", "", {share(*arena, 1)}}));
+  RecordingClient client;
+  ASSERT_TRUE(client.create(loop_, dir_.path(), {"trunk", "cli", "", false}));
+  ASSERT_TRUE(run_until(loop_, [&] { return client.up(); }));
+  EXPECT_EQ(mappings_of("unwanted"), 1);  // the owner's
+  EXPECT_EQ(client.client->resolve({1, arena->generation(), 0, 1}).error().code,
+            ErrorCode::kUnavailable);
+}
+
+TEST_F(Connection, ARegionThatCouldShrinkIsAFailure) {
+  const UniqueFd fd(::memfd_create("open", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(fd.get(), 4096), 0);
+  RecordingServer server;
+  ASSERT_TRUE(server.bind(loop_, dir_.path(), {"trunk", "", {{1, 77, 4096, fd.get()}}}));
+  RecordingClient client;
+  ASSERT_TRUE(client.create(loop_, dir_.path(), {"trunk", "compute", ""}));
+  ASSERT_TRUE(run_until(loop_, [&] { return client.client->failure().has_value(); }));
+  EXPECT_THAT(client.client->failure()->message,
+              testing::AllOf(HasSubstr("trunk: region 1"), HasSubstr("shrinking")));
+}
+
+TEST_F(Connection, MapsFilesOnDiskToo) {
+  const std::string path = std::string(K3_SOURCE_DIR) + "/README.md";
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  RecordingServer server;
+  ASSERT_TRUE(server.bind(loop_, dir_.path(), {"experts", "", {{1, 77, 2, fd.get()}}}));
+  RecordingClient client;
+  ASSERT_TRUE(client.create(loop_, dir_.path(), {"experts", "compute", ""}));
+  ASSERT_TRUE(run_until(loop_, [&] { return client.up(); }));
+  EXPECT_EQ(std::to_integer<char>(client.client->resolve({1, 77, 0, 1}).value()[0]), '#');
 }
 
 TEST_F(Connection, RefusesAnotherModel) {

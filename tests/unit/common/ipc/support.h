@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -85,6 +86,16 @@ struct RecordingClient {
   }
   bool up() const { return client->up(); }
 };
+
+// How many mappings this process has of arenas created under `name`.
+inline int mappings_of(const std::string& name) {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) {
+    count += line.find("/memfd:" + name + " ") != std::string::npos ? 1 : 0;
+  }
+  return count;
+}
 
 // One loop, one run directory.
 class IpcTest : public testing::Test {
