@@ -1,7 +1,6 @@
 // The heavy headers most files include, parsed once per build.
 #pragma once
 
-#include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -15,3 +14,5 @@
 #include <tl/expected.hpp>
 #include <variant>
 #include <vector>
+
+#include "common/base/format.h"

@@ -1,11 +1,11 @@
 // Errors as values: every call a caller can act on returns Result<T>.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <string>
 #include <tl/expected.hpp>
 #include <utility>
+
+#include "common/base/format.h"
 
 namespace k3 {
 

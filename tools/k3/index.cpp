@@ -31,8 +31,7 @@ Result<ExpertIndex> build(const Checkpoint& checkpoint, bool checksums) {
 Status run_index(const IndexOptions& options) {
   K3_ASSIGN(const Checkpoint checkpoint,
             Checkpoint::open(options.model, {.layers = options.layers}));
-  const std::filesystem::path folder =
-      options.work ? work_folder(*options.work, checkpoint) : default_folder(checkpoint);
+  const std::filesystem::path folder = work_folder(options.work, checkpoint);
   K3_TRY(make_writable(folder, "--work"));
   K3_ASSIGN(const ExpertIndex index, build(checkpoint, options.checksums));
   K3_TRY(write_expert_index(index, folder));

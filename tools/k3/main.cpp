@@ -6,8 +6,17 @@
 
 #include "common/base/log.h"
 #include "tools/k3/commands.h"
+#include "tools/k3/terminal.h"
 
 namespace {
+
+using k3::cli::tell;
+
+int report(const k3::Status& status) {
+  if (status) return 0;
+  tell(fmt::format("k3: {}\n", status.error().message));
+  return k3::exit_code(status.error().code);
+}
 
 int run(int argc, char** argv) {
   CLI::App app("Runs Kimi K3 on one CPU host by streaming its weights from disk.", "k3");
@@ -21,25 +30,29 @@ int run(int argc, char** argv) {
   k3::cli::add_make_checkpoint(app, action);
   k3::cli::add_compare_logits(app, action);
   k3::cli::add_status(app, action);
+  k3::cli::add_control(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : k3::exit_code(k3::ErrorCode::kUsage);
+    if (app.exit(error) != 0) return k3::exit_code(k3::ErrorCode::kUsage);
+    return report(k3::cli::flush_stdout());
   }
-  const k3::Status status = action();
-  if (status) return 0;
-  fmt::print(stderr, "k3: {}\n", status.error().message);
-  return k3::exit_code(status.error().code);
+  k3::Status status = action();
+  if (status) status = k3::cli::flush_stdout();
+  return report(status);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  k3::cli::claim_terminal();
   try {
     if (const k3::Status logging = k3::start_logging("k3", "warn"); !logging) return 70;
     return run(argc, argv);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "k3: bug: {}\n", error.what());
+    // fmt::print throws when stdout takes no more.
+    if (std::ferror(stdout) != 0) return report(k3::cli::flush_stdout());
+    tell(fmt::format("k3: bug: {}\n", error.what()));
     return k3::exit_code(k3::ErrorCode::kBug);
   }
 }

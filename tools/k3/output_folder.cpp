@@ -1,4 +1,3 @@
-// Creating the folder of built files; see output_folder.h.
 #include "tools/k3/output_folder.h"
 
 #include <unistd.h>
@@ -10,13 +9,11 @@
 
 namespace k3::cli {
 
-std::filesystem::path default_folder(const Checkpoint& checkpoint) {
-  return work_folder(checkpoint.directory() / ".k3", checkpoint);
-}
-
-std::filesystem::path work_folder(const std::filesystem::path& base, const Checkpoint& checkpoint) {
+std::filesystem::path work_folder(const std::optional<std::filesystem::path>& base,
+                                  const Checkpoint& checkpoint) {
+  const auto folder = std::filesystem::absolute(base.value_or(checkpoint.directory() / ".k3"));
   const int layers = checkpoint.config().layers;
-  return layers == checkpoint.model_layers() ? base : base / fmt::format("layers-{}", layers);
+  return layers == checkpoint.model_layers() ? folder : folder / fmt::format("layers-{}", layers);
 }
 
 Status make_writable(const std::filesystem::path& folder, std::string_view flag) {

@@ -1,4 +1,4 @@
-// Where pack and index put what they build.
+// Where pack and index put what they build, and where run and verify look for it.
 #pragma once
 
 #include <filesystem>
@@ -10,12 +10,11 @@
 
 namespace k3::cli {
 
-// MODEL/.k3, or its folder layers-N when only the first N layers are in use: what is built for some
-// layers serves no others.
-std::filesystem::path default_folder(const Checkpoint& checkpoint);
-
-// `base` in place of MODEL/.k3.
-std::filesystem::path work_folder(const std::filesystem::path& base, const Checkpoint& checkpoint);
+// The absolute path of the folder of experts.k3x and trunk.k3t. The rule, for all commands: `base`
+// (--work), or MODEL/.k3 when there is none; in it layers-N when only the first N layers of the
+// model are in use, since what is built for some layers serves no others.
+std::filesystem::path work_folder(const std::optional<std::filesystem::path>& base,
+                                  const Checkpoint& checkpoint);
 
 // Creates `folder` and makes sure that files can be written in it. kOutput naming the folder, the
 // reason and the flag that names another.

@@ -31,7 +31,7 @@ Status run_pack(const PackOptions& options) {
   }
   K3_ASSIGN(const Checkpoint checkpoint,
             Checkpoint::open(options.model, {.layers = options.layers}));
-  const std::filesystem::path folder = options.out.value_or(default_folder(checkpoint));
+  const std::filesystem::path folder = options.out.value_or(work_folder(std::nullopt, checkpoint));
   K3_TRY(make_writable(folder, "--out"));
 
   const auto start = std::chrono::steady_clock::now();

@@ -1,9 +1,8 @@
 #include "tools/k3/pipeline_failure.h"
 
 #include <fmt/format.h>
-#include <signal.h>
+#include <sys/types.h>
 
-#include <cerrno>
 #include <fstream>
 #include <string>
 #include <system_error>
@@ -30,6 +29,12 @@ Error failed_stage(const std::filesystem::path& file) {
           fmt::format("the supervisor gave up on {}: {}", file.stem().string(), reason)};
 }
 
+// Also of a process that nobody has waited for: it is there, but has no command line any more.
+bool has_ended(pid_t process) {
+  std::ifstream in(fmt::format("/proc/{}/cmdline", process));
+  return in.peek() == std::ifstream::traits_type::eof();
+}
+
 }  // namespace
 
 std::optional<Error> pipeline_failure(const std::filesystem::path& run_dir) {
@@ -39,15 +44,26 @@ std::optional<Error> pipeline_failure(const std::filesystem::path& run_dir) {
   }
   if (error) {
     return Error{ErrorCode::kFailed,
-                 fmt::format("run directory {}: {}", run_dir.string(), error.message())};
+                 fmt::format("the pipeline's supervisor has gone: run directory {}: {}",
+                             run_dir.string(), error.message())};
   }
   pid_t supervisor = 0;
   std::ifstream(run_dir / "supervisord.pid") >> supervisor;
-  if (supervisor > 0 && kill(supervisor, 0) != 0 && errno == ESRCH) {
-    return Error{ErrorCode::kFailed, fmt::format("the supervisor of {} (pid {}) has ended",
-                                                 run_dir.string(), supervisor)};
+  if (supervisor > 0 && has_ended(supervisor)) {
+    return Error{ErrorCode::kFailed, fmt::format("the pipeline's supervisor has gone: pid {} of {}",
+                                                 supervisor, run_dir.string())};
   }
   return std::nullopt;
+}
+
+Status check_pipeline(const std::filesystem::path& run_dir) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(run_dir, error)) {
+    const std::filesystem::path& path = entry.path();
+    if (path.filename() == "restart.json" || path.extension() == ".life") return {};
+  }
+  return fail(ErrorCode::kUsage, "no pipeline in {}: {}", run_dir.string(),
+              error ? error.message() : "neither restart.json nor a stage's socket is there");
 }
 
 }  // namespace k3::cli

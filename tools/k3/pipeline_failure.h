@@ -14,4 +14,9 @@ namespace k3::cli {
 // - the run directory is gone, or its supervisord.pid names a process that is: kFailed.
 std::optional<Error> pipeline_failure(const std::filesystem::path& run_dir);
 
+// Whether `run_dir` is the run directory of a pipeline, however dead or young: it holds the
+// supervisor's restart.json, or, when the stages were started by hand, a socket SERVICE.life.
+// kUsage naming the directory.
+Status check_pipeline(const std::filesystem::path& run_dir);
+
 }  // namespace k3::cli

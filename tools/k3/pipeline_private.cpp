@@ -14,14 +14,16 @@
 #include <cstring>
 #include <system_error>
 
+#include "tools/k3/terminal.h"
+
 namespace k3::cli {
 namespace {
 
 constexpr const char* kScriptName = "k3-pipeline";
 
 // Starts `words` with stdout sent to stderr and returns its exit code (128 + signal when killed).
-// The child gets back the signals this process has blocked, and a process group of its own, so that
-// a Ctrl-C at the terminal reaches only this process.
+// The child gets back the signals this process has blocked or ignores, and a process group of its
+// own, so that a Ctrl-C at the terminal reaches only this process.
 Result<int> run_program(std::vector<std::string> words) {
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
@@ -33,7 +35,12 @@ Result<int> run_program(std::vector<std::string> words) {
   sigemptyset(&none);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  sigset_t ignored;
+  sigemptyset(&ignored);
+  sigaddset(&ignored, SIGPIPE);
+  posix_spawnattr_setsigdefault(&attributes, &ignored);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
@@ -126,7 +133,7 @@ PrivatePipeline::PrivatePipeline(PrivatePipeline&& other) noexcept
 
 PrivatePipeline::~PrivatePipeline() {
   if (const Status stopped = stop(); !stopped) {
-    fmt::print(stderr, "k3: {}\n", stopped.error().message);
+    tell(fmt::format("k3: {}\n", stopped.error().message));
   }
 }
 

@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <utility>
+
+#include "tools/k3/terminal.h"
 
 namespace k3::cli {
 
@@ -12,7 +13,7 @@ ProgressBar::ProgressBar(std::string what)
     : what_(std::move(what)), terminal_(::isatty(STDERR_FILENO) == 1) {}
 
 ProgressBar::~ProgressBar() {
-  if (drawn_) fmt::print(stderr, "\n");
+  if (drawn_) tell("\n");
 }
 
 void ProgressBar::update(std::uint64_t done, std::uint64_t total) {
@@ -22,9 +23,8 @@ void ProgressBar::update(std::uint64_t done, std::uint64_t total) {
   drawn_ = true;
   constexpr std::uint64_t kWidth = 40;
   const std::uint64_t filled = kWidth * done / total;
-  fmt::print(stderr, "\r{} [{:#<{}}{:.<{}}] {:3}%", what_, "", filled, "", kWidth - filled,
-             100 * done / total);
-  std::fflush(stderr);
+  tell(fmt::format("\r{} [{:#<{}}{:.<{}}] {:3}%", what_, "", filled, "", kWidth - filled,
+                   100 * done / total));
 }
 
 }  // namespace k3::cli

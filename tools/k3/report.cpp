@@ -2,13 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <system_error>
 
-#include "common/base/file.h"
+#include "tools/k3/output_file.h"
 
 namespace k3::cli {
 namespace {
@@ -86,16 +82,7 @@ std::string report_summary(const RunReport& report) {
 }
 
 Status write_report(const RunReport& report, const std::filesystem::path& path) {
-  const std::string json = report_json(report);
-  std::error_code ignored;
-  const auto status = std::filesystem::status(path, ignored);
-  const bool replaceable =
-      !std::filesystem::exists(status) || std::filesystem::is_regular_file(status);
-  if (replaceable) return write_file_atomically(path, json);
-  std::ofstream out(path, std::ios::binary);
-  out << json << std::flush;
-  if (!out) return fail(ErrorCode::kOutput, "{}: {}", path.string(), std::strerror(errno));
-  return {};
+  return write_output(path, report_json(report));
 }
 
 }  // namespace k3::cli

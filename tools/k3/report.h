@@ -24,7 +24,7 @@ struct RunReport {
   std::vector<std::int32_t> prompt_ids;
   std::vector<std::int32_t> generated_ids;
   std::optional<std::string> text;  // empty without a vocabulary
-  std::string finish_reason;        // "length", "stop" or "cancelled"
+  std::string finish_reason;        // "length", "stop", "cancelled" or "error"
 
   std::optional<double> prefill_seconds;    // until the first token; empty when there is none
   std::optional<double> seconds_per_token;  // mean over decode steps; empty when there is none
@@ -52,7 +52,7 @@ std::string report_json(const RunReport& report);
 // A few lines for the terminal, the last one ended.
 std::string report_summary(const RunReport& report);
 
-// Writes report_json() to `path`; a pipe or device is written to, not replaced. kOutput naming it.
+// Writes report_json() to `path`, by write_output()'s rules and errors.
 Status write_report(const RunReport& report, const std::filesystem::path& path);
 
 }  // namespace k3::cli

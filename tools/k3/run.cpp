@@ -1,7 +1,6 @@
 // k3 run: generates text, over a running pipeline or a private one.
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <memory>
 #include <string>
 
@@ -9,11 +8,14 @@
 #include "common/base/unique_fd.h"
 #include "common/observe/memory.h"
 #include "tools/k3/commands.h"
+#include "tools/k3/output_file.h"
+#include "tools/k3/pipeline_failure.h"
 #include "tools/k3/pipeline_private.h"
 #include "tools/k3/report.h"
 #include "tools/k3/run_options.h"
 #include "tools/k3/run_prepare.h"
 #include "tools/k3/run_session.h"
+#include "tools/k3/terminal.h"
 
 namespace k3::cli {
 namespace {
@@ -41,14 +43,15 @@ PipelineSettings pipeline_settings(const RunOptions& options, const PreparedMode
 }
 
 void print_plan(const RunPlan& plan, const MemoryLimits& limits) {
-  fmt::print(stderr, "memory plan:\n");
+  std::string text = "memory plan:\n";
   for (const PlannedMemory& line : plan.lines) {
-    fmt::print(stderr, "  {:<20} {:>12}\n", line.what, human_bytes(line.bytes));
+    text += fmt::format("  {:<20} {:>12}\n", line.what, human_bytes(line.bytes));
   }
   const auto usable = limits.usable_bytes();
-  fmt::print(stderr, "  {:<20} {:>12} of {} usable\n", "sum",
-             human_bytes(planned_bytes(plan.lines)),
-             usable ? human_bytes(*usable) : std::string("unknown"));
+  text +=
+      fmt::format("  {:<20} {:>12} of {} usable\n", "sum", human_bytes(planned_bytes(plan.lines)),
+                  usable ? human_bytes(*usable) : std::string("unknown"));
+  tell(text);
 }
 
 Status run_privately(const RunOptions& options, const Prompt& prompt) {
@@ -74,12 +77,15 @@ Status run_privately(const RunOptions& options, const Prompt& prompt) {
 
 Status run_on_pipeline(const RunOptions& options, const Prompt& prompt) {
   K3_ASSIGN(const int stop_fd, stop_signal_fd());
+  K3_TRY(check_pipeline(*options.pipeline));
   const UniqueFd stop(stop_fd);
   return run_session(options, prompt, {.run_dir = *options.pipeline, .stop_fd = stop.get()});
 }
 
 Status run(const RunOptions& options) {
   K3_ASSIGN(const Prompt prompt, read_prompt(options));
+  if (options.json) K3_TRY(check_output(*options.json, "--json"));
+  if (options.logits) K3_TRY(check_output(*options.logits, "--dump-logits"));
   return options.pipeline ? run_on_pipeline(options, prompt) : run_privately(options, prompt);
 }
 

@@ -18,14 +18,16 @@ class Session {
   Session(PipelineLink& link, const GenerationRequest& request, const GenerationEvents& events)
       : link_(link), request_(request), events_(events) {}
 
-  Result<Generation> run() {
+  Generation run() {
     result_.begin = PipelineLink::Clock::now();
-    Status status = run_to_end();
-    if (!status && status.error().code == ErrorCode::kStopped) {
-      cancel();
-      status = {};
+    if (Status status = run_to_end(); !status) {
+      if (!finished_) cancel();
+      if (status.error().code == ErrorCode::kStopped) {
+        result_.reason = ipc::FinishReason::kCancelled;
+      } else {
+        result_.failure = std::move(status.error());
+      }
     }
-    K3_TRY(status);
     result_.end = PipelineLink::Clock::now();
     return std::move(result_);
   }
@@ -105,6 +107,7 @@ class Session {
       // kUnavailable: this worker is stopping; its successor is asked.
       const bool ours = received.envelope.header.in_reply_to == sequence_;
       if (ours && error->error.code != ErrorCode::kUnavailable) {
+        finished_ = true;
         return tl::unexpected<Error>(error->error);
       }
     }
@@ -122,8 +125,8 @@ class Session {
     return events_.on_token ? events_.on_token(result_.tokens.back()) : Status{};
   }
 
+  // Ends the request at the worker, which may be in the middle of it.
   void cancel() {
-    result_.reason = ipc::FinishReason::kCancelled;
     if (request_number_ == 0 || !link_.up(Stage::kCompute)) return;
     if (!link_.send(Stage::kCompute, ipc::Cancel{request_number_})) return;
     link_.wait_briefly([this] { return take_cancelled() || !link_.up(Stage::kCompute); },
@@ -158,8 +161,8 @@ class Session {
 
 }  // namespace
 
-Result<Generation> generate(PipelineLink& link, const GenerationRequest& request,
-                            const GenerationEvents& events) {
+Generation generate(PipelineLink& link, const GenerationRequest& request,
+                    const GenerationEvents& events) {
   return Session(link, request, events).run();
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -41,13 +42,15 @@ struct Generation {
   PipelineLink::Clock::time_point begin;
   PipelineLink::Clock::time_point end;
   ipc::Timings prefill;  // as reported; zero when the worker died before its report
+  // Why it failed: what was generated before is here all the same, and `reason` means nothing.
+  std::optional<Error> failure;
 };
 
 // Runs `request` to its end. After a loss of the compute worker the prompt and the tokens so far
 // are submitted again with the remaining budget; every token is delivered once. A stop signal
-// cancels and is not an error: reason kCancelled. Errors: the worker's own, a token that does not
-// follow the last one (kFailed), or a stage that cannot come back.
-Result<Generation> generate(PipelineLink& link, const GenerationRequest& request,
-                            const GenerationEvents& events);
+// cancels and is no failure: reason kCancelled. Failures: the worker's own, a token that does not
+// follow the last one (kFailed), the error of on_token, or a stage that cannot come back.
+Generation generate(PipelineLink& link, const GenerationRequest& request,
+                    const GenerationEvents& events);
 
 }  // namespace k3::cli

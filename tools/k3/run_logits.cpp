@@ -1,8 +1,13 @@
 #include "tools/k3/run_logits.h"
 
+#include <unistd.h>
+
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <utility>
+
+#include "tools/k3/output_file.h"
 
 namespace k3::cli {
 
@@ -10,12 +15,12 @@ static_assert(std::endian::native == std::endian::little, "rows are written as t
 
 LogitsFile::LogitsFile(const std::filesystem::path& path, std::uint32_t first_position,
                        std::uint32_t vocab)
-    : path_(path),
-      out_(path, std::ios::binary | std::ios::trunc),
-      next_position_(first_position),
-      vocab_(vocab) {
-  if (!out_) {
-    status_ = fail(ErrorCode::kOutput, "{}: {}", path_.string(), std::strerror(errno));
+    : path_(path), next_position_(first_position), vocab_(vocab) {
+  Result<UniqueFd> out = open_output(path_);
+  if (out) {
+    out_ = std::move(*out);
+  } else {
+    status_ = tl::unexpected<Error>(out.error());
   }
 }
 
@@ -32,15 +37,12 @@ void LogitsFile::add(std::uint32_t position, std::span<const float> row) {
     return;
   }
   ++next_position_;
-  const auto bytes = std::as_bytes(row);
-  out_.write(reinterpret_cast<const char*>(bytes.data()),
-             static_cast<std::streamsize>(bytes.size()));
-  if (!out_) status_ = fail(ErrorCode::kOutput, "{}: {}", path_.string(), std::strerror(errno));
+  status_ = write_all(out_.get(), std::as_bytes(row), path_);
 }
 
 Status LogitsFile::finish() {
-  out_.close();
-  if (status_ && !out_) {
+  // Some file systems report a full disk only here.
+  if (out_.valid() && ::close(out_.release()) != 0 && status_) {
     status_ = fail(ErrorCode::kOutput, "{}: {}", path_.string(), std::strerror(errno));
   }
   return status_;

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <span>
 
 #include "common/base/result.h"
+#include "common/base/unique_fd.h"
 
 namespace k3::cli {
 
@@ -14,7 +14,8 @@ namespace k3::cli {
 // write is kept for finish(), so that the generation goes on. One thread.
 class LogitsFile {
  public:
-  // Creates `path`; its first row will be that of `first_position`, each of `vocab` values.
+  // Opens `path` (see open_output); its first row will be that of `first_position`, each of `vocab`
+  // values.
   LogitsFile(const std::filesystem::path& path, std::uint32_t first_position, std::uint32_t vocab);
 
   void add(std::uint32_t position, std::span<const float> row);
@@ -25,7 +26,7 @@ class LogitsFile {
 
  private:
   std::filesystem::path path_;
-  std::ofstream out_;
+  UniqueFd out_;
   std::uint32_t next_position_;
   std::uint32_t vocab_;
   Status status_;

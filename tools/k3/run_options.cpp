@@ -1,17 +1,21 @@
 #include "tools/k3/run_options.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <system_error>
 #include <utility>
 
-#include "common/base/file.h"
+#include "common/base/unique_fd.h"
 
 namespace k3::cli {
 namespace {
@@ -54,7 +58,8 @@ void add_prompt_flags(CLI::App& command, RunOptions& options) {
   CLI::Option_group* prompt = command.add_option_group("prompt", "exactly one of");
   prompt->add_option("--ids", options.ids, "prompt as token ids: 1,2,3");
   prompt->add_option("--prompt", options.text, "prompt as text, continued as it stands");
-  prompt->add_option("--prompt-file", options.text_file, "file that holds the prompt's text");
+  prompt->add_option("--prompt-file", options.text_file,
+                     "file or pipe that holds the prompt's text");
   CLI::Option* chat =
       prompt->add_option("--chat", options.chat, "one user turn in the model's chat format");
   prompt->require_option(1);
@@ -110,6 +115,29 @@ void add_pipeline_flags(CLI::App& command, RunOptions& options, CLI::Option* pip
                       "epsilon of the two MLA low-rank norms (default: 1e-6)")
           ->check(positive_number())};
   for (CLI::Option* flag : flags) flag->excludes(pipeline);
+}
+
+tl::unexpected<Error> unreadable_prompt(const std::filesystem::path& path,
+                                        std::string_view reason) {
+  return fail(ErrorCode::kUsage, "--prompt-file {}: {}", path.string(), reason);
+}
+
+// Reads to the end: a pipe or terminal does not say how much there is.
+Result<std::string> read_prompt_file(const std::filesystem::path& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return unreadable_prompt(path, std::strerror(errno));
+  std::string text;
+  std::vector<char> buffer(std::size_t{1} << 16);
+  for (;;) {
+    const ssize_t got = ::read(fd.get(), buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return unreadable_prompt(path, std::strerror(errno));
+    if (got == 0) return text;
+    text.append(buffer.data(), static_cast<std::size_t>(got));
+    if (text.size() > kMaxPromptBytes) {
+      return unreadable_prompt(path, fmt::format("more than {} bytes", kMaxPromptBytes));
+    }
+  }
 }
 
 }  // namespace
@@ -173,7 +201,7 @@ Result<Prompt> read_prompt(const RunOptions& options) {
   prompt.kind = options.chat ? Prompt::Kind::kChat : Prompt::Kind::kText;
   prompt.thinking = !options.no_think;
   if (options.text_file) {
-    K3_ASSIGN(prompt.text, read_text_file(*options.text_file, kMaxPromptBytes));
+    K3_ASSIGN(prompt.text, read_prompt_file(*options.text_file));
   } else {
     prompt.text = options.chat ? *options.chat : options.text.value_or("");
   }

@@ -64,7 +64,8 @@ struct Prompt {
 // "1,2,3" to ids. kUsage naming the first item that is not a whole number from 0 to 2^31-1.
 Result<std::vector<std::int32_t>> parse_ids(std::string_view list);
 
-// The one prompt `options` holds; reads --prompt-file. kUsage when it is empty.
+// The one prompt `options` holds; reads --prompt-file, which may be a pipe, to its end. kUsage when
+// it is empty, or naming a file that cannot be read or holds more than 64 MiB.
 Result<Prompt> read_prompt(const RunOptions& options);
 
 // kUsage naming the first of `ids` that is not below `vocab`, and `flag`.

@@ -55,7 +55,7 @@ RunReport make_report(PipelineLink& link, const PipelineFacts& facts,
   report.cache_bytes = facts.experts.arena_bytes;
   report.prompt_ids = request.prompt_ids;
   for (const GeneratedToken& token : generation.tokens) report.generated_ids.push_back(token.id);
-  report.finish_reason = name_of(generation.reason);
+  report.finish_reason = generation.failure ? "error" : name_of(generation.reason);
   add_latencies(generation, report);
 
   const StatsLedger& compute = link.stats(Stage::kCompute);

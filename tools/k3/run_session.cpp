@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <memory>
 #include <utility>
 #include <variant>
@@ -17,6 +16,7 @@
 #include "tools/k3/run_logits.h"
 #include "tools/k3/run_report.h"
 #include "tools/k3/run_text.h"
+#include "tools/k3/terminal.h"
 
 namespace k3::cli {
 namespace {
@@ -88,16 +88,15 @@ Result<GenerationRequest> make_request(PipelineLink& link, const RunOptions& opt
 
 void print_token_line(const GeneratedToken& token, std::size_t index, const std::string& text) {
   const auto ms = [](std::uint64_t ns) { return static_cast<double>(ns) / 1e6; };
-  fmt::print(
-      stderr,
+  tell(fmt::format(
       "token {} id={} position={} ms={:.1f} trunk_wait_ms={:.1f} experts_wait_ms={:.1f} {}\n",
       index, token.id, token.position, ms(token.timings.total_ns), ms(token.timings.wait_trunk_ns),
-      ms(token.timings.wait_experts_ns), text.empty() ? "" : fmt::format("text=\"{}\"", text));
+      ms(token.timings.wait_experts_ns), text.empty() ? "" : fmt::format("text=\"{}\"", text)));
 }
 
 // Generates with everything the user sees meanwhile.
-Result<Generation> generate_visibly(PipelineLink& link, const GenerationRequest& request,
-                                    bool verbose, TextStream& text, LogitsFile* logits) {
+Generation generate_visibly(PipelineLink& link, const GenerationRequest& request, bool verbose,
+                            TextStream& text, LogitsFile* logits) {
   auto bar = std::make_unique<ProgressBar>("prefill");
   std::size_t index = 0;
   GenerationEvents events;
@@ -115,15 +114,16 @@ Result<Generation> generate_visibly(PipelineLink& link, const GenerationRequest&
   events.on_logits = [&](std::uint32_t position, std::span<const float> row) {
     if (logits) logits->add(position, row);
   };
-  Result<Generation> generation = generate(link, request, events);
+  Generation generation = generate(link, request, events);
   bar.reset();
-  text.finish();
+  Status ended = text.finish();
+  if (!ended && !generation.failure) generation.failure = std::move(ended.error());
   return generation;
 }
 
 // The report on the terminal and in the file; a failure to write comes before the early stop.
 Status deliver(const RunOptions& options, const RunReport& report, LogitsFile* logits) {
-  fmt::print(stderr, "{}", report_summary(report));
+  tell(report_summary(report));
   const Status dumped = logits ? logits->finish() : Status{};
   if (options.json) K3_TRY(write_report(report, *options.json));
   K3_TRY(dumped);
@@ -159,14 +159,19 @@ Status run_session(const RunOptions& options, const Prompt& prompt, const Sessio
   }
   LogitsFile* const rows = logits ? &*logits : nullptr;
   TextStream text(*link, facts.tokenizer.has_vocabulary);
-  K3_ASSIGN(const Generation generation,
-            generate_visibly(*link, request, options.verbose, text, rows));
+  const Generation generation = generate_visibly(*link, request, options.verbose, text, rows);
+  if (generation.failure && generation.tokens.empty()) {
+    return tl::unexpected<Error>(*generation.failure);
+  }
   link->refresh_stats();
   RunReport report = make_report(*link, facts, request, generation);
   if (options.model) report.model = std::filesystem::absolute(*options.model).string();
   report.text = text.text();
   report.peak_memory_bytes = memory.peak_bytes();
-  return deliver(options, report, rows);
+  const Status delivered = deliver(options, report, rows);
+  if (!generation.failure) return delivered;
+  if (!delivered) tell(fmt::format("k3: {}\n", delivered.error().message));
+  return tl::unexpected<Error>(*generation.failure);
 }
 
 }  // namespace k3::cli

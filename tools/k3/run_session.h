@@ -19,8 +19,9 @@ struct SessionSetup {
 };
 
 // Connects, generates, prints text to stdout and all else to stderr, writes the files asked for.
-// Errors: kStopped after a stop signal (the report is written all the same), kOutput when a file
-// could not be written (the results are on the terminal), else why there is no result.
+// Errors: kStopped after a stop signal, kOutput when a file could not be written (the results are
+// on the terminal) or stdout takes no more, else why there is no result. The files are written also
+// after an error, once there was a token.
 Status run_session(const RunOptions& options, const Prompt& prompt, const SessionSetup& setup);
 
 }  // namespace k3::cli

@@ -3,25 +3,21 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdio>
 #include <utility>
 #include <variant>
+
+#include "tools/k3/terminal.h"
 
 namespace k3::cli {
 namespace {
 
 constexpr std::chrono::milliseconds kLastDecodeLimit{2000};
 
-void print_now(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
-}
-
 }  // namespace
 
 Result<std::string> TextStream::push(std::int32_t id) {
   if (!has_vocabulary_) {
-    print_now(fmt::format("{}{}", first_ ? "" : " ", id));
+    K3_TRY(print_now(fmt::format("{}{}", first_ ? "" : " ", id)));
     first_ = false;
     return std::string();
   }
@@ -33,16 +29,16 @@ Result<std::string> TextStream::push(std::int32_t id) {
   return take(std::move(*decoded));
 }
 
-void TextStream::finish() {
+Status TextStream::finish() {
   if (has_vocabulary_ && (!undecoded_.empty() || !pending_.empty())) {
     // The run is over, so a tokenizer that is away is not waited for.
     Result<ipc::Message> answer = link_.ask_briefly(
         Stage::kTokenizer, ipc::Decode{undecoded_, pending_, true}, kLastDecodeLimit);
     if (answer) {
-      if (auto* decoded = std::get_if<ipc::Decoded>(&*answer)) take(std::move(*decoded));
+      if (auto* decoded = std::get_if<ipc::Decoded>(&*answer)) K3_TRY(take(std::move(*decoded)));
     }
   }
-  print_now("\n");
+  return print_now("\n");
 }
 
 std::optional<std::string> TextStream::text() const {
@@ -50,11 +46,11 @@ std::optional<std::string> TextStream::text() const {
   return text_;
 }
 
-std::string TextStream::take(ipc::Decoded decoded) {
+Result<std::string> TextStream::take(ipc::Decoded decoded) {
   undecoded_.clear();
   pending_ = std::move(decoded.pending);
-  print_now(decoded.text);
   text_ += decoded.text;
+  K3_TRY(print_now(decoded.text));
   return std::move(decoded.text);
 }
 

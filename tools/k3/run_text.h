@@ -18,17 +18,18 @@ class TextStream {
   TextStream(PipelineLink& link, bool has_vocabulary)
       : link_(link), has_vocabulary_(has_vocabulary) {}
 
-  // Prints what `id` completes and returns it. On an error the id is kept for the next call.
+  // Prints what `id` completes and returns it. kOutput when stdout takes no more; on any other
+  // error the id is kept for the next call.
   Result<std::string> push(std::int32_t id);
 
-  // Prints what is left, however incomplete, and ends the line.
-  void finish();
+  // Prints what is left, however incomplete, and ends the line. kOutput as push().
+  Status finish();
 
-  // Everything printed so far; nothing without a vocabulary.
+  // All text so far, printed or not; nothing without a vocabulary.
   std::optional<std::string> text() const;
 
  private:
-  std::string take(ipc::Decoded decoded);
+  Result<std::string> take(ipc::Decoded decoded);
 
   PipelineLink& link_;
   bool has_vocabulary_;

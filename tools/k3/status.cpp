@@ -119,6 +119,7 @@ bool settled(const PipelineLink& link, const std::filesystem::path& run_dir) {
 }
 
 Status status(const std::filesystem::path& run_dir, bool as_json) {
+  K3_TRY(check_pipeline(run_dir));
   K3_ASSIGN(const std::unique_ptr<PipelineLink> link, PipelineLink::create({.run_dir = run_dir}));
   link->wait_briefly([&] { return settled(*link, run_dir); }, kConnectLimit);
   Json services = Json::array();
@@ -151,7 +152,8 @@ void add_status(CLI::App& root, Action& action) {
   };
   auto flags = std::make_shared<Flags>();
   CLI::App* command = root.add_subcommand("status", "show the services of a running pipeline");
-  command->add_option("--run", flags->run_dir, "run directory of the pipeline")->required();
+  command->add_option("--pipeline,--run", flags->run_dir, "run directory of the pipeline")
+      ->required();
   command->add_flag("--json", flags->json, "print JSON");
   command->callback(
       [flags, &action] { action = [flags] { return status(flags->run_dir, flags->json); }; });

@@ -11,6 +11,7 @@
 #include "common/checkpoint/expert_index.h"
 #include "common/checkpoint/packed_trunk.h"
 #include "tools/k3/commands.h"
+#include "tools/k3/output_folder.h"
 #include "tools/k3/progress_bar.h"
 #include "tools/k3/verify_contents.h"
 
@@ -62,8 +63,8 @@ Status check_contents(const Checkpoint& checkpoint, const std::optional<ExpertIn
                       const std::optional<UnitTable>& trunk) {
   ProgressBar bar("reading");
   ContentsCheck check([&bar](std::uint64_t done, std::uint64_t total) { bar.update(done, total); });
-  check.check_tensors(checkpoint);
-  if (index) check.check_experts(*index);
+  check.check_tensors(checkpoint, index ? &*index : nullptr);
+  if (index) check.check_experts(checkpoint, *index);
   if (trunk) check.check_units(*trunk);
   for (const std::string& finding : check.findings()) fmt::print("unsound: {}\n", finding);
   if (!check.findings().empty()) {
@@ -78,7 +79,7 @@ Status run_verify(const VerifyOptions& options) {
   K3_ASSIGN(const Checkpoint checkpoint,
             Checkpoint::open(options.model, {.layers = options.layers}));
   print_structure(checkpoint);
-  const std::filesystem::path work = options.work.value_or(options.model / ".k3");
+  const std::filesystem::path work = work_folder(options.work, checkpoint);
   K3_ASSIGN(const std::optional<ExpertIndex> index,
             (open_built<ExpertIndex>(work, kExpertIndexFile, "expert index",
                                      [&] { return read_expert_index(work, checkpoint); })));

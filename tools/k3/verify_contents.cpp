@@ -6,12 +6,12 @@
 #include <cstring>
 #include <map>
 #include <optional>
-#include <span>
 #include <tuple>
 #include <utility>
 
 #include "common/base/file.h"
 #include "common/base/hash.h"
+#include "common/checkpoint/model_tensors.h"
 
 namespace k3::cli {
 namespace {
@@ -87,10 +87,17 @@ std::optional<std::string> checksum_problem(const Status& read, std::span<const 
   return fmt::format("checksum {:016x}, expected {:016x}", found, expected);
 }
 
+// Whether the tensor is part of an expert whose checksum `index` knows.
+bool has_checksum(const ExpertIndex* index, std::string_view tensor) {
+  const auto part = index ? parse_expert_tensor_name(tensor) : std::nullopt;
+  return part && index->at(part->layer, part->expert).checksum.has_value();
+}
+
 }  // namespace
 
-void ContentsCheck::check_tensors(const Checkpoint& checkpoint) {
+void ContentsCheck::check_tensors(const Checkpoint& checkpoint, const ExpertIndex* index) {
   std::vector<Checkpoint::NamedTensor> tensors = checkpoint.tensors();
+  std::erase_if(tensors, [index](const auto& tensor) { return has_checksum(index, tensor.name); });
   std::sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
     return std::tie(a.place->shard, a.place->offset) < std::tie(b.place->shard, b.place->offset);
   });
@@ -103,27 +110,25 @@ void ContentsCheck::check_tensors(const Checkpoint& checkpoint) {
   for (const Checkpoint::NamedTensor& tensor : tensors) {
     const TensorPlace& place = *tensor.place;
     const std::filesystem::path& path = checkpoint.shards()[place.shard].path;
-    const auto report = [&](std::string_view what) {
-      findings_.push_back(fmt::format("{}: tensor {}: {}", path.string(), tensor.name, what));
-    };
     bool sound = true;
     for (std::uint64_t at = 0; at < place.bytes; at += kChunkBytes) {
       const auto chunk = std::span(buffer).first(std::min(kChunkBytes, place.bytes - at));
       advance(chunk.size());
       if (!sound) continue;  // one finding a tensor; the progress still adds up
       if (const Status read = reader.read(path, place.offset + at, chunk); !read) {
-        report(read.error().message);
+        add_finding(checkpoint, tensor, read.error().message);
         sound = false;
       } else if (const auto unsound = first_unsound(tensor, chunk)) {
         const std::uint64_t before = at / bytes_of(place.dtype);
-        report(fmt::format("value {} is {}", before + unsound->first, unsound->second));
+        add_finding(checkpoint, tensor,
+                    fmt::format("value {} is {}", before + unsound->first, unsound->second));
         sound = false;
       }
     }
   }
 }
 
-void ContentsCheck::check_experts(const ExpertIndex& index) {
+void ContentsCheck::check_experts(const Checkpoint& checkpoint, const ExpertIndex& index) {
   std::vector<std::pair<std::size_t, const ExpertLocation*>> locations;
   for (std::size_t i = 0; i < index.locations.size(); ++i) {
     const ExpertLocation& location = index.locations[i];
@@ -140,14 +145,30 @@ void ContentsCheck::check_experts(const ExpertIndex& index) {
   std::vector<std::byte> slot(index.expert_bytes());
   const auto path_of = [&](std::uint32_t shard) { return index.shards[shard]; };
   for (const auto& [number, location] : locations) {
+    const int layer = index.dense_layers + static_cast<int>(number) / index.experts;
+    const int expert = static_cast<int>(number) % index.experts;
     const Status read = read_extents(reader, location->extents, path_of, slot);
     if (const auto problem = checksum_problem(read, slot, *location->checksum)) {
-      const auto experts = static_cast<std::size_t>(index.experts);
-      findings_.push_back(fmt::format(
-          "layer {} expert {}: {}", static_cast<std::size_t>(index.dense_layers) + number / experts,
-          number % experts, *problem));
+      findings_.push_back(fmt::format("layer {} expert {}: {}", layer, expert, *problem));
+    } else {
+      check_parts(checkpoint, layer, expert, slot);
     }
     advance(slot.size());
+  }
+}
+
+void ContentsCheck::check_parts(const Checkpoint& checkpoint, int layer, int expert,
+                                std::span<const std::byte> slot) {
+  const std::vector<TensorPlace> places = checkpoint.expert(layer, expert);
+  for (int part = 0; part < kExpertParts; ++part) {
+    const TensorPlace& place = places[static_cast<std::size_t>(part)];
+    const Checkpoint::NamedTensor tensor{expert_tensor_name(layer, expert, ExpertPart(part)),
+                                         &place};
+    if (const auto unsound = first_unsound(tensor, slot.first(place.bytes))) {
+      add_finding(checkpoint, tensor,
+                  fmt::format("value {} is {}", unsound->first, unsound->second));
+    }
+    slot = slot.subspan(place.bytes);
   }
 }
 
@@ -167,6 +188,12 @@ void ContentsCheck::check_units(const UnitTable& table) {
     }
     advance(unit.bytes);
   }
+}
+
+void ContentsCheck::add_finding(const Checkpoint& checkpoint, const Checkpoint::NamedTensor& tensor,
+                                std::string_view what) {
+  const std::filesystem::path& path = checkpoint.shards()[tensor.place->shard].path;
+  findings_.push_back(fmt::format("{}: tensor {}: {}", path.string(), tensor.name, what));
 }
 
 void ContentsCheck::start(std::uint64_t total) {

@@ -1,9 +1,13 @@
 // Reads every byte of a checkpoint's weights and reports what cannot be a weight.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/checkpoint/checkpoint.h"
@@ -21,11 +25,13 @@ class ContentsCheck {
 
   explicit ContentsCheck(Progress progress) : progress_(std::move(progress)) {}
 
-  // Trunk tensors hold finite numbers only; no expert scale is 255 (the E8M0 code of NaN).
-  void check_tensors(const Checkpoint& checkpoint);
+  // Trunk tensors hold finite numbers only; no expert scale is 255 (the E8M0 code of NaN). Leaves
+  // out the experts that check_experts() reads, those with a checksum in `index`; null: none.
+  void check_tensors(const Checkpoint& checkpoint, const ExpertIndex* index);
 
-  // Every expert with a checksum in the index matches it.
-  void check_experts(const ExpertIndex& index);
+  // Every expert with a checksum in `index`, which belongs to `checkpoint`, matches it; their
+  // scales as in check_tensors().
+  void check_experts(const Checkpoint& checkpoint, const ExpertIndex& index);
 
   // Every unit with a checksum in the table matches it.
   void check_units(const UnitTable& table);
@@ -33,6 +39,11 @@ class ContentsCheck {
   const std::vector<std::string>& findings() const { return findings_; }
 
  private:
+  // `slot` holds the six parts of a routed expert.
+  void check_parts(const Checkpoint& checkpoint, int layer, int expert,
+                   std::span<const std::byte> slot);
+  void add_finding(const Checkpoint& checkpoint, const Checkpoint::NamedTensor& tensor,
+                   std::string_view what);
   void start(std::uint64_t total);
   void advance(std::uint64_t bytes);
 

@@ -28,7 +28,7 @@ std::vector<std::string> findings_of(const test::TinyCheckpoint& checkpoint) {
     done = now;
     total = all;
   });
-  check.check_tensors(Checkpoint::open(dir.path(), {}).value());
+  check.check_tensors(Checkpoint::open(dir.path(), {}).value(), nullptr);
   EXPECT_GT(total, 0u);
   EXPECT_EQ(done, total);
   return check.findings();
@@ -67,6 +67,40 @@ TEST(VerifyContents, AllowsTheLargestFiniteValues) {
   const std::uint16_t largest = 0x7f7f;
   std::memcpy(checkpoint.at("language_model.model.norm.weight").data.data(), &largest, 2);
   EXPECT_THAT(findings_of(checkpoint), IsEmpty());
+}
+
+TEST(VerifyContents, ReadsAnExpertWithAChecksumOnceAndChecksItsScalesToo) {
+  test::TinyCheckpoint tiny = test::make_tiny_checkpoint({});
+  tiny.at(std::string(kExpertName) + "scale").data[5] = '\xff';
+  const test::TempDir dir;
+  write_tiny_checkpoint(tiny, dir.path());
+  const Checkpoint checkpoint = Checkpoint::open(dir.path(), {}).value();
+  const ExpertIndex index = build_expert_index(checkpoint, true, {}).value();
+
+  std::uint64_t total = 0;
+  ContentsCheck check([&](std::uint64_t, std::uint64_t all) { total = all; });
+  check.check_tensors(checkpoint, nullptr);
+  const std::uint64_t everything = total;
+  const std::vector<std::string> alone = check.findings();
+  ASSERT_EQ(alone.size(), 1u);
+
+  ContentsCheck both([&](std::uint64_t, std::uint64_t all) { total = all; });
+  both.check_tensors(checkpoint, &index);
+  const std::uint64_t trunk = total;
+  both.check_experts(checkpoint, index);
+  EXPECT_EQ(trunk + total, everything);
+  EXPECT_EQ(both.findings(), alone);
+}
+
+TEST(VerifyContents, FindsAnExpertThatDoesNotMatchItsChecksum) {
+  const test::TempDir dir;
+  write_tiny_checkpoint(test::make_tiny_checkpoint({}), dir.path());
+  const Checkpoint checkpoint = Checkpoint::open(dir.path(), {}).value();
+  ExpertIndex index = build_expert_index(checkpoint, true, {}).value();
+  *index.locations[10].checksum ^= 1;
+  ContentsCheck check([](std::uint64_t, std::uint64_t) {});
+  check.check_experts(checkpoint, index);
+  EXPECT_THAT(check.findings(), ElementsAre(HasSubstr("layer 1 expert 10: checksum")));
 }
 
 }  // namespace
