@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "common/checkpoint/compute_memory.h"
 #include "common/kernels/select.h"
 #include "services/compute/cpus.h"
 
@@ -53,6 +54,7 @@ Status ComputeService::connect() {
   K3_ASSIGN(experts_,
             RemoteExperts::create(loop_, options_.run_dir, config_, trunk_->fingerprint(), wait));
   K3_TRY(experts_->wait_until_ready());
+  K3_TRY(check_plan(memory_plan(), read_memory_limits()));
   model_.emplace(config_, options_.chunk, multiplier_, *trunk_, *experts_,
                  [this] { return pump(std::chrono::milliseconds(0)); });
   generator_.emplace(
@@ -184,13 +186,17 @@ void ComputeService::reply_error(const Request& request, Error error) {
 // --- what it tells about itself ---
 
 ipc::ComputeDescription ComputeService::description() const {
-  return {
-      .layers = static_cast<std::uint32_t>(config_.layers),
-      .model_layers = model_layers_,
-      .vocab = static_cast<std::uint32_t>(config_.vocab),
-      .isa = multiplier_.table().name,
-      .threads = static_cast<std::uint32_t>(multiplier_.threads()),
-      .planned_bytes = model_->planned_bytes(options_.max_positions)};
+  return {.layers = static_cast<std::uint32_t>(config_.layers),
+          .model_layers = model_layers_,
+          .vocab = static_cast<std::uint32_t>(config_.vocab),
+          .isa = multiplier_.table().name,
+          .threads = static_cast<std::uint32_t>(multiplier_.threads()),
+          .planned_bytes = planned_bytes(memory_plan())};
+}
+
+std::vector<PlannedMemory> ComputeService::memory_plan() const {
+  return {{"activations", activation_bytes(config_, options_.chunk, options_.max_positions)},
+          {"sequence state", sequence_bytes(config_, options_.max_positions)}};
 }
 
 ipc::Stats ComputeService::stats() const {

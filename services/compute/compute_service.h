@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/base/result.h"
 #include "common/checkpoint/model_config.h"
@@ -14,6 +15,7 @@
 #include "common/ipc/messages.h"
 #include "common/ipc/server.h"
 #include "common/kernels/matrix.h"
+#include "common/observe/memory.h"
 #include "services/compute/generator.h"
 #include "services/compute/model.h"
 #include "services/compute/remote_experts.h"
@@ -37,7 +39,8 @@ class ComputeService {
 
   // Connects to both weight services, however long they take to start, and binds the endpoint.
   // `loop` outlives the service; loop.stop() ends a generation at its next layer. Errors: kUsage
-  // for the instruction set, kIncompatible when the weight services disagree, kStopped.
+  // for the instruction set, kIncompatible when the weight services disagree, check_plan's refusal
+  // before any buffer is allocated, kStopped.
   static Result<std::unique_ptr<ComputeService>> create(ipc::EventLoop& loop,
                                                         const Options& options);
 
@@ -67,6 +70,8 @@ class ComputeService {
   void reply_error(const Request& request, Error error);
   std::optional<Error> weights_failure() const;
   ipc::ComputeDescription description() const;
+  // What one sequence of max_positions needs at most.
+  std::vector<PlannedMemory> memory_plan() const;
   ipc::Stats stats() const;
 
   ipc::EventLoop& loop_;

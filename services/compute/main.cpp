@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--max-positions", options.max_positions,
                  "most positions of one sequence; its cache is allocated as it grows")
-      ->check(CLI::Range(2, 1 << 24))
+      ->check(CLI::Range(2, 1 << 30))
       ->capture_default_str();
   return k3::service_main(app, argc, argv, "k3-compute", [&] { return serve(options); });
 }

@@ -9,7 +9,7 @@ namespace k3::compute {
 namespace {
 
 std::size_t whole_blocks(std::size_t positions) {
-  constexpr std::size_t kBlock = LatentCache::kBlockPositions;
+  constexpr std::size_t kBlock = kLatentBlockPositions;
   return (positions + kBlock - 1) / kBlock * kBlock;
 }
 
@@ -65,10 +65,6 @@ void Mla::make_room_for_scores(std::span<const Row> rows) {
   if (positions <= score_positions_) return;
   score_positions_ = whole_blocks(positions);
   scores_.resize(config_.mla_heads * score_positions_);
-}
-
-std::uint64_t Mla::score_bytes(const ModelConfig& config, std::size_t positions) {
-  return config.mla_heads * whole_blocks(positions) * sizeof(float);
 }
 
 Status Mla::run(TrunkCursor& trunk, int layer, std::span<const Row> rows, const float* x,

@@ -27,9 +27,8 @@ class Mla {
   // its session. Consumes kMlaQa..kMlaO.
   Status run(TrunkCursor& trunk, int layer, std::span<const Row> rows, const float* x, float* out);
 
-  // Buffers now held; those for scores grow with the longest sequence, to score_bytes().
+  // Buffers now held; those for scores grow with the longest sequence.
   std::uint64_t bytes() const;
-  static std::uint64_t score_bytes(const ModelConfig& config, std::size_t positions);
 
  private:
   Status project(TrunkCursor& trunk, int layer, std::span<const Row> rows, const float* x);

@@ -80,9 +80,4 @@ std::uint64_t Model::bytes() const {
          (final_.size() + std::uint64_t{max_rows_} * config_.vocab) * sizeof(float);
 }
 
-std::uint64_t Model::planned_bytes(std::uint32_t positions) const {
-  return bytes() + Mla::score_bytes(config_, positions) +
-         Session::planned_bytes(config_, positions);
-}
-
 }  // namespace k3::compute

@@ -39,11 +39,9 @@ class Model {
   // call.
   Result<std::span<const float>> forward(std::span<const Row> rows, bool another_follows);
 
-  // Bytes of all buffers; logits of every row of a batch included.
+  // Bytes of all buffers, logits of every row of a batch included: activation_bytes() of max_rows()
+  // and the longest sequence so far (common/checkpoint/compute_memory.h).
   std::uint64_t bytes() const;
-  // Upper bound of buffers and one session of `positions` positions: bytes() +
-  // Mla::score_bytes() + Session::planned_bytes().
-  std::uint64_t planned_bytes(std::uint32_t positions) const;
 
   std::uint64_t passes() const { return passes_; }
   std::uint64_t experts_demanded() const { return layers_.moe().experts_demanded(); }

@@ -4,16 +4,9 @@
 #include <cmath>
 
 #include "common/base/check.h"
+#include "common/checkpoint/compute_memory.h"
 
 namespace k3::compute {
-
-namespace {
-
-std::size_t most_snapshots(const ModelConfig& config) {
-  return (config.layers + config.residual_block - 1) / config.residual_block;
-}
-
-}  // namespace
 
 Residual::Residual(const ModelConfig& config, std::size_t max_rows,
                    const kernels::Multiplier& multiplier)

@@ -17,13 +17,14 @@ std::size_t history_floats(const ModelConfig& config) {
 }
 
 std::size_t blocks_for(std::size_t positions) {
-  return (positions + LatentCache::kBlockPositions - 1) / LatentCache::kBlockPositions;
+  return (positions + kLatentBlockPositions - 1) / kLatentBlockPositions;
 }
 
 }  // namespace
 
 void LatentCache::reserve(std::size_t positions) {
-  while (blocks_.size() < blocks_for(positions)) blocks_.emplace_back(kBlockPositions * width_);
+  while (blocks_.size() < blocks_for(positions))
+    blocks_.emplace_back(kLatentBlockPositions * width_);
 }
 
 Session::Session(const ModelConfig& config) : attention_(config.attention) {
@@ -63,18 +64,6 @@ std::uint64_t Session::bytes() const {
     bytes += (state.recurrent.size() + state.conv_history.size()) * sizeof(float);
   }
   for (const LatentCache& cache : latents_) bytes += cache.bytes();
-  return bytes;
-}
-
-std::uint64_t Session::planned_bytes(const ModelConfig& config, std::uint32_t positions) {
-  const std::uint64_t kda_layer =
-      (recurrent_floats(config) + history_floats(config)) * sizeof(float);
-  const std::uint64_t mla_layer = blocks_for(positions) * LatentCache::kBlockPositions *
-                                  (config.kv_rank + config.rope_dim) * sizeof(float);
-  std::uint64_t bytes = 0;
-  for (const Attention kind : config.attention) {
-    bytes += kind == Attention::kKda ? kda_layer : mla_layer;
-  }
   return bytes;
 }
 

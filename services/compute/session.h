@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/checkpoint/compute_memory.h"
 #include "common/checkpoint/model_config.h"
 
 namespace k3::compute {
@@ -20,16 +21,17 @@ struct KdaState {
 // shared key part). Grows by whole blocks, so that growing never copies.
 class LatentCache {
  public:
-  static constexpr std::size_t kBlockPositions = 256;
-
   explicit LatentCache(std::size_t width) : width_(width) {}
 
   // Makes room for `positions` positions.
   void reserve(std::size_t positions);
   float* at(std::size_t position) {
-    return blocks_[position / kBlockPositions].data() + position % kBlockPositions * width_;
+    return blocks_[position / kLatentBlockPositions].data() +
+           position % kLatentBlockPositions * width_;
   }
-  std::size_t bytes() const { return blocks_.size() * kBlockPositions * width_ * sizeof(float); }
+  std::size_t bytes() const {
+    return blocks_.size() * kLatentBlockPositions * width_ * sizeof(float);
+  }
 
  private:
   std::size_t width_;
@@ -53,12 +55,8 @@ class Session {
   KdaState& kda(int layer);
   LatentCache& latents(int layer);
 
+  // Held now: sequence_bytes() of its longest length so far (common/checkpoint/compute_memory.h).
   std::uint64_t bytes() const;
-
-  // Bytes of a session of `positions` positions:
-  //   KDA layers * (H D^2 + 3 (K - 1) H D) * 4
-  //   + MLA layers * (kv_rank + rope_dim) * 4 * (positions rounded up to whole blocks).
-  static std::uint64_t planned_bytes(const ModelConfig& config, std::uint32_t positions);
 
  private:
   std::vector<Attention> attention_;

@@ -8,6 +8,7 @@
 
 #include "common/checkpoint/checkpoint.h"
 #include "common/ipc/run_dir.h"
+#include "common/observe/memory.h"
 #include "services/experts/lru_policy.h"
 
 namespace k3::experts {
@@ -46,6 +47,7 @@ Result<ExpertsService::Parts> ExpertsService::open(const Options& options) {
   for (const std::filesystem::path& path : index.shards) {
     K3_ASSIGN(files.emplace_back(), engine->add_file(path));
   }
+  K3_TRY(check_plan({{"expert arena", plan.arena_bytes()}}, read_memory_limits()));
   K3_ASSIGN(Arena arena, Arena::create("k3-experts", plan.arena_bytes()));
   return Parts{std::move(index),  shape,           plan, std::move(arena),
                std::move(engine), std::move(files)};

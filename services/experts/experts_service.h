@@ -32,7 +32,8 @@ class ExpertsService {
     std::size_t io_threads = 8;
   };
 
-  // Opens everything and binds the endpoint. `loop` outlives the service.
+  // Opens everything and binds the endpoint. check_plan refuses an arena beyond the usable memory
+  // before it is allocated. `loop` outlives the service.
   static Result<std::unique_ptr<ExpertsService>> create(ipc::EventLoop& loop,
                                                         const Options& options);
   ~ExpertsService();

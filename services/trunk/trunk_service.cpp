@@ -8,6 +8,7 @@
 
 #include "common/checkpoint/packed_trunk.h"
 #include "common/ipc/run_dir.h"
+#include "common/observe/memory.h"
 
 namespace k3::trunk {
 namespace {
@@ -42,6 +43,7 @@ Result<TrunkService::Parts> TrunkService::open(const Options& options) {
   K3_ASSIGN(const std::uint32_t embedding_file,
             engine->add_file(checkpoint.shards().at(embedding->shard).path));
   K3_ASSIGN(EmbeddingRows rows, EmbeddingRows::create(*embedding, embedding_file));
+  K3_TRY(check_plan({{"trunk arena", plan.arena_bytes()}}, read_memory_limits()));
   K3_ASSIGN(Arena arena, Arena::create("k3-trunk", plan.arena_bytes()));
   return Parts{std::move(checkpoint), std::move(table),  std::move(plan), std::move(arena),
                std::move(rows),       std::move(engine), std::move(files)};

@@ -35,7 +35,8 @@ class TrunkService {
     std::size_t io_threads = 8;
   };
 
-  // Opens everything, starts reading ahead, binds the endpoint. `loop` outlives the service.
+  // Opens everything, starts reading ahead, binds the endpoint. check_plan refuses an arena beyond
+  // the usable memory before it is allocated. `loop` outlives the service.
   static Result<std::unique_ptr<TrunkService>> create(ipc::EventLoop& loop, const Options& options);
   ~TrunkService();
 

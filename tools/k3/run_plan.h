@@ -32,13 +32,6 @@ struct RunPlan {
   std::vector<PlannedMemory> lines;  // what each part will hold at most
 };
 
-// Bytes of recurrent state and latent cache for `positions` positions (fp32).
-std::uint64_t state_bytes(const ModelConfig& config, std::uint64_t positions);
-
-// Upper bound of the bytes one pass over `rows` rows works in (fp32).
-std::uint64_t activation_bytes(const ModelConfig& config, std::uint64_t rows,
-                               std::uint64_t positions);
-
 // Budgets that are not given share 80 % of the usable memory less the fixed parts: the trunk first,
 // up to all its units, while the experts keep one token's demand of one layer; then the experts, up
 // to all of them. Unknown limits count as kUnknownUsableBytes. kUsage when a given budget is below

@@ -9,6 +9,7 @@
 #include "common/checkpoint/expert_index.h"
 #include "common/checkpoint/packed_trunk.h"
 #include "common/checkpoint/unit_table.h"
+#include "tools/k3/output_folder.h"
 #include "tools/k3/progress_bar.h"
 
 namespace k3::cli {
@@ -26,15 +27,6 @@ std::uint64_t round_up(std::uint64_t bytes, std::uint64_t step) {
 std::optional<std::uint64_t> scaled(std::optional<double> value, double unit) {
   if (!value) return std::nullopt;
   return static_cast<std::uint64_t>(std::min(*value * unit, 1e18));
-}
-
-// The folder of the expert index. What is built for the first few layers belongs to them alone, so
-// it gets a folder of its own.
-std::filesystem::path work_dir(const RunOptions& options, const Checkpoint& checkpoint) {
-  const std::filesystem::path base =
-      options.work ? std::filesystem::absolute(*options.work) : checkpoint.directory() / ".k3";
-  const int layers = checkpoint.config().layers;
-  return layers == checkpoint.model_layers() ? base : base / fmt::format("layers-{}", layers);
 }
 
 // The folder of the packed trunk: --trunk, else the work folder when `k3 pack` wrote it there.
@@ -76,14 +68,8 @@ Status ensure_expert_index(const Checkpoint& checkpoint, const std::filesystem::
             build_expert_index(checkpoint, false, [&bar](std::uint64_t done, std::uint64_t total) {
               bar.update(done, total);
             }));
-  std::filesystem::create_directories(work, error);
-  const Status written = write_expert_index(index, work);
-  if (!written) {
-    return fail(ErrorCode::kUsage,
-                "the expert index cannot be written to {}: {}; name a writable folder with --work",
-                work.string(), written.error().message);
-  }
-  return {};
+  K3_TRY(make_writable(work, "--work"));
+  return write_expert_index(index, work);
 }
 
 Result<PreparedModel> prepare_model(const RunOptions& options, const Prompt& prompt,
@@ -93,16 +79,16 @@ Result<PreparedModel> prepare_model(const RunOptions& options, const Prompt& pro
   const auto vocab = static_cast<std::uint32_t>(checkpoint.config().vocab);
   K3_TRY(check_ids(prompt.ids, vocab, "--ids"));
   K3_TRY(check_ids(options.stop_ids, vocab, "--stop-id"));
-  const std::filesystem::path work = work_dir(options, checkpoint);
+  const std::filesystem::path work = work_folder(options.work, checkpoint);
   const auto trunk = packed_trunk_dir(options, work);
   const std::uint64_t unit_bytes = scaled(options.unit_mb, 1e6).value_or(kDefaultUnitBytes);
   K3_ASSIGN(const UnitTable units, trunk ? open_packed_trunk(*trunk, checkpoint)
                                          : unit_table_over_shards(checkpoint, unit_bytes));
-  K3_ASSIGN(RunPlan plan,
-            plan_run(plan_inputs(options, checkpoint, units, prompt.most_ids()), limits));
+  const PlanInputs inputs = plan_inputs(options, checkpoint, units, prompt.most_ids());
+  K3_ASSIGN(RunPlan plan, plan_run(inputs, limits));
   K3_TRY(check_plan(plan.lines, limits));
   K3_TRY(ensure_expert_index(checkpoint, work));
-  return PreparedModel{std::move(checkpoint), work, trunk, std::move(plan)};
+  return PreparedModel{std::move(checkpoint), work, trunk, inputs.positions, std::move(plan)};
 }
 
 }  // namespace k3::cli

@@ -20,11 +20,12 @@ struct PreparedModel {
   Checkpoint checkpoint;
   std::filesystem::path work;                  // holds experts.k3x
   std::optional<std::filesystem::path> trunk;  // holds trunk.k3t, when the trunk was packed
+  std::uint64_t positions = 0;                 // of prompt and answer at most
   RunPlan plan;
 };
 
 // Makes sure that `work` holds the expert index of `checkpoint`, building it (with a progress bar)
-// when there is none. kWeights when it belongs to another checkpoint; kUsage when it cannot be
+// when there is none. kWeights when it belongs to another checkpoint; kOutput when it cannot be
 // written there, naming --work.
 Status ensure_expert_index(const Checkpoint& checkpoint, const std::filesystem::path& work);
 

@@ -163,14 +163,24 @@ TEST(Model, StaysFiniteWithDecayAtItsBounds) {
   }
 }
 
-TEST(Session, PlannedBytesAreTheBytesItGrowsTo) {
+TEST(Model, HoldsWhatTheMemoryPlanSays) {
+  K3_REFERENCE_OR_SKIP(reference);
+  const Oracle oracle = read_oracle(reference);
+  for (const std::size_t rows : {1, 7}) {
+    TestModel test(oracle, kernels::reference_table(), 1, rows);
+    test.all_logits(oracle.full, rows);
+    EXPECT_EQ(test.model.bytes(), activation_bytes(oracle.config, rows, oracle.full.size()));
+  }
+}
+
+TEST(Session, HoldsWhatTheMemoryPlanSays) {
   K3_REFERENCE_OR_SKIP(reference);
   const ModelConfig config = oracle_config(reference);
   Session session(config);
   for (int layer = 0; layer < config.layers; ++layer) {
     if (config.attention[layer] == Attention::kMla) session.latents(layer).reserve(300);
   }
-  EXPECT_EQ(session.bytes(), Session::planned_bytes(config, 300));
+  EXPECT_EQ(session.bytes(), sequence_bytes(config, 300));
 }
 
 }  // namespace

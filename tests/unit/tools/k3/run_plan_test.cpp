@@ -57,14 +57,6 @@ std::uint64_t line(const RunPlan& plan, const std::string& what) {
   return 0;
 }
 
-TEST(StateBytes, OfTheReleasedModel) {
-  const std::uint64_t empty = state_bytes(released(), 0);
-  // 69 KDA layers: 96 heads of 128 x 128 and three inputs of each of three convolutions, as fp32.
-  EXPECT_EQ(empty, 69u * (96 * 128 * 128 + 9 * 96 * 128) * 4);
-  // 24 MLA layers of 576 floats a position.
-  EXPECT_EQ(state_bytes(released(), 1000) - empty, 1000u * 24 * 576 * 4);
-}
-
 TEST(PlanRun, AutomaticBudgetsAreNeverRefused) {  // C31
   for (std::uint64_t gigabytes = 7; gigabytes < 2000; gigabytes = gigabytes * 3 / 2) {
     const MemoryLimits limits = usable(gigabytes * 1'000'000'000);

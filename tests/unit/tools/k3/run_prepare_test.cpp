@@ -58,7 +58,7 @@ TEST_F(PrepareModel, AFolderThatCannotBeWrittenAsksForWork) {
   std::ofstream(model_ / ".k3") << "a file where the folder would go";
   const auto prepared = prepare_model(options_, prompt_, kPlenty);
   ASSERT_FALSE(prepared);
-  EXPECT_EQ(prepared.error().code, ErrorCode::kUsage);
+  EXPECT_EQ(prepared.error().code, ErrorCode::kOutput);
   EXPECT_THAT(prepared.error().message, HasSubstr("--work"));
 }
 
@@ -125,6 +125,7 @@ TEST_F(PrepareModel, BudgetsReachThePlanInBytes) {
   ASSERT_TRUE(prepared) << prepared.error().message;
   EXPECT_EQ(prepared->plan.trunk_budget, 5'000'000u);
   EXPECT_EQ(prepared->plan.expert_budget, 100'000u);
+  EXPECT_EQ(prepared->positions, 11u);
 }
 
 }  // namespace
