@@ -1,4 +1,6 @@
-"""A weight that cannot be read ends its request by name, and only its request."""
+"""A weight that cannot be read ends its request by name, and only its request; a shard that cannot be opened ends the start."""
+
+import os
 
 import pytest
 
@@ -69,3 +71,25 @@ def test_corrupted_expert_is_found_by_its_checksum(faults, tmp_path):
         assert "layer 5 expert" in failed.stderr and "checksum" in failed.stderr
         faults.unlink()
         assert run(pipeline, check=True).stdout == expected
+
+
+@pytest.mark.parametrize("damage", ["absent", "folder", "pipe"])
+def test_shard_that_is_no_file_ends_the_start_once(damage, tmp_path):
+    model, work = tmp_path / "model", tmp_path / "work"
+    awkward_checkpoints.write_checkpoint("odd_widths", model)
+    k3.k3("index", "--model", model, "--work", work)
+    shard = sorted(model.glob("*.safetensors"))[-1]
+    shard.unlink()
+    if damage == "folder":
+        shard.mkdir()
+    if damage == "pipe":
+        os.mkfifo(shard)
+    running = k3.Pipeline(tmp_path / "run", dict(model=model, work=work), {})
+    started = running.start()
+    try:
+        assert started.returncode == 4, started.stderr
+        assert shard.name in started.stderr
+        for stage in ("trunk", "experts"):
+            assert running.log(stage).count("exit error=") <= 1, stage
+    finally:
+        running.stop()
