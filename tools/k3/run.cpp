@@ -28,7 +28,8 @@ PipelineSettings pipeline_settings(const RunOptions& options, const PreparedMode
   PipelineSettings settings = {{"model", model.checkpoint.directory().string()},
                                {"work", model.work.string()},
                                {"trunk_gb", as_gigabytes(model.plan.trunk_budget)},
-                               {"cache_gb", as_gigabytes(model.plan.expert_budget)}};
+                               {"cache_gb", as_gigabytes(model.plan.expert_budget)},
+                               {"max_positions", fmt::format("{}", model.positions)}};
   const auto add = [&settings](const char* name, const auto& value) {
     if (value) settings.emplace_back(name, fmt::format("{}", *value));
   };
@@ -76,16 +77,16 @@ Status run_privately(const RunOptions& options, const Prompt& prompt) {
 }
 
 Status run_on_pipeline(const RunOptions& options, const Prompt& prompt) {
-  K3_ASSIGN(const int stop_fd, stop_signal_fd());
   K3_TRY(check_pipeline(*options.pipeline));
+  K3_ASSIGN(const int stop_fd, stop_signal_fd());
   const UniqueFd stop(stop_fd);
   return run_session(options, prompt, {.run_dir = *options.pipeline, .stop_fd = stop.get()});
 }
 
 Status run(const RunOptions& options) {
-  K3_ASSIGN(const Prompt prompt, read_prompt(options));
   if (options.json) K3_TRY(check_output(*options.json, "--json"));
   if (options.logits) K3_TRY(check_output(*options.logits, "--dump-logits"));
+  K3_ASSIGN(const Prompt prompt, read_prompt(options));
   return options.pipeline ? run_on_pipeline(options, prompt) : run_privately(options, prompt);
 }
 
