@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 
@@ -79,11 +80,80 @@ def test_report_has_every_field_and_is_strict_json(model, tmp_path):
 
 
 def test_unwritable_report_is_exit_3_with_the_results_on_the_terminal(model, tmp_path):
-    result = k3.k3("run", "--model", model, "--work", tmp_path, "--ids", "3,7,11", "--gen", "2", "--json",
-                   tmp_path / "absent" / "report.json", check=False)
+    result = k3.k3("run", "--model", model, "--work", tmp_path, "--ids", "3,7,11", "--gen", "2", "--json", "/dev/full",
+                   check=False)
     assert result.returncode == 3
     assert len(result.stdout.split()) == 2
-    assert "absent" in result.stderr
+    assert "/dev/full" in result.stderr
+
+
+@pytest.mark.parametrize("flag", ["--json", "--dump-logits"])
+@pytest.mark.parametrize("place", ["absent/file", "."])
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(flag, place, model, tmp_path):
+    result = k3.k3("run", "--model", model, "--work", tmp_path / "work", "--ids", "3", "--gen", "2", flag, tmp_path / place,
+                   check=False)
+    assert result.returncode == 3
+    assert flag in result.stderr and str(tmp_path / place) in result.stderr
+    assert result.stdout == "" and not (tmp_path / "work").exists()
+
+
+def run_in_shell(line, **paths):
+    """`line` as a user types it, with {k3} and {paths} filled in; what it left running is none of the result."""
+    quoted = {name: shlex.quote(str(path)) for name, path in paths.items()}
+    return subprocess.run(["bash", "-c", line.format(k3=shlex.quote(str(k3.BIN / "k3")), **quoted)], capture_output=True,
+                          text=True, timeout=k3.PATIENCE_SECONDS, check=False)
+
+
+@pytest.mark.parametrize("redirection", ["> /dev/full", ">&-"])
+def test_stdout_that_cannot_be_written_ends_the_run(redirection, model, tmp_path):
+    report = tmp_path / "report.json"
+    result = run_in_shell("{k3} run --model {model} --work {work} --ids 3,7 --gen 300 --json {report} " + redirection,
+                          model=model, work=tmp_path / "work", report=report)
+    assert result.returncode == 3, result.stderr
+    assert "stdout" in result.stderr
+    assert len(json.loads(report.read_text())["generated_ids"]) == 1
+    assert k3.stage_processes() == []
+
+
+def test_a_reader_that_leaves_ends_the_run(model, tmp_path):
+    result = run_in_shell("{k3} run --model {model} --work {work} --ids 3,7 --gen 3000 | head -c 1; exit ${{PIPESTATUS[0]}}",
+                          model=model, work=tmp_path / "work")
+    assert result.returncode == 3, result.stderr
+    assert "Broken pipe" in result.stderr
+    assert k3.stage_processes() == []
+
+
+@pytest.mark.parametrize("redirection", ["2> /dev/full", "2>&-"])
+def test_stderr_that_cannot_be_written_changes_nothing(redirection, model, tmp_path):
+    line = "{k3} run --model {model} --work {work} --ids 3,7 --gen 4 -v "
+    paths = {"model": model, "work": tmp_path / "work"}
+    expected = run_in_shell(line, **paths)
+    result = run_in_shell(line + redirection, **paths)
+    assert (result.returncode, result.stdout) == (0, expected.stdout)
+    failed = run_in_shell("{k3} run --model {model} --ids x --gen 4 " + redirection, **paths)
+    assert failed.returncode == 2
+
+
+def test_every_command_notices_a_full_stdout(model):
+    for command in ("census", "verify"):
+        result = run_in_shell("{k3} " + command + " --model {model} > /dev/full", model=model)
+        assert result.returncode == 3, command
+        assert "stdout" in result.stderr
+
+
+def test_a_report_pipe_nobody_reads_is_an_error_not_a_wait(model, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    result = k3.k3("run", "--model", model, "--work", tmp_path / "work", "--ids", "3", "--gen", "2", "--json", tmp_path / "pipe",
+                   check=False)
+    assert result.returncode == 3
+    assert "nobody reads" in result.stderr
+
+
+def test_a_prompt_comes_from_a_pipe(tmp_path):
+    direct = k3.k3("run", "--model", k3.DEMO, "--work", tmp_path, "--prompt", "A dog is", "--gen", "3").stdout
+    piped = run_in_shell("printf 'A dog is' | {k3} run --model {model} --work {work} --prompt-file /dev/stdin --gen 3",
+                         model=k3.DEMO, work=tmp_path)
+    assert piped.stdout == direct
 
 
 def test_stop_id_ends_the_generation(model, tmp_path):
@@ -152,7 +222,7 @@ def test_read_only_model_directory_asks_for_work(tmp_path):
     awkward_checkpoints.write_checkpoint("all_kda", model)
     (model / ".k3").write_text("a file where the folder would go")  # works for root too
     refused = k3.k3("run", "--model", model, "--ids", "3", "--gen", "1", check=False)
-    assert refused.returncode != 0
+    assert refused.returncode == 3
     assert "--work" in refused.stderr
     k3.generate("--model", model, "--work", tmp_path / "work", "--ids", "3", "--gen", "1")
 
@@ -197,11 +267,39 @@ def test_make_checkpoint_runs(tmp_path):
     assert len(first) == 3
 
 
+@pytest.mark.parametrize("command", [["status"], ["run", "--ids", "3", "--gen", "1"], ["control", "stop"]])
+def test_a_folder_without_a_pipeline_is_refused_at_once(command, tmp_path):
+    result = k3.k3(command[0], "--pipeline", tmp_path, *command[1:], check=False)
+    assert result.returncode == 2
+    assert f"no pipeline in {tmp_path}" in result.stderr
+
+
 def test_status_of_a_pipeline_that_is_down(tmp_path):
-    result = k3.k3("status", "--run", tmp_path, check=False)
+    (tmp_path / "restart.json").write_text("{}")
+    result = k3.k3("status", "--pipeline", tmp_path, check=False)
     assert result.returncode == 1
     for stage in k3.STAGES:
         assert stage in result.stdout + result.stderr
+
+
+def test_control_sets_the_log_level_and_stops_a_stage(tmp_path):
+    with k3.pipeline(tmp_path, model=k3.DEMO) as running:
+        k3.k3("control", "--pipeline", running.run_dir, "log-level", "debug")
+        before = running.pid("trunk")
+        stopped = k3.k3("control", "--pipeline", running.run_dir, "--stage", "trunk", "stop")
+        assert stopped.stdout.split() == ["trunk", "stopped"]
+        assert "stop_requested" in running.log("trunk")
+        k3.wait_until(lambda: running.pid("trunk") not in (None, before), "the supervisor's restart")
+
+
+def test_verify_looks_where_pack_and_index_of_some_layers_wrote(tmp_path):
+    model = tmp_path / "model"
+    awkward_checkpoints.write_checkpoint("odd_widths", model)
+    k3.k3("index", "--model", model, "--layers", "3", "--checksums")
+    k3.k3("pack", "--model", model, "--layers", "3")
+    found = k3.k3("verify", "--model", model, "--layers", "3", "--full").stdout
+    for built in ("experts.k3x", "trunk.k3t"):
+        assert f"layers-3/{built} is sound" in found
 
 
 def test_another_model_is_refused_by_a_running_pipeline(model, tmp_path):
@@ -210,8 +308,9 @@ def test_another_model_is_refused_by_a_running_pipeline(model, tmp_path):
         assert result.returncode == 6, result.stderr
 
 
-def test_prompts_longer_than_the_context_name_both_numbers(tmp_path):
-    result = k3.k3("run", "--model", k3.DEMO, "--work", tmp_path, "--ids", k3.comma([65] * 4000), "--gen", "200", check=False)
+def test_prompts_longer_than_the_context_of_a_running_pipeline_name_both_numbers(tmp_path):
+    with k3.pipeline(tmp_path, model=k3.DEMO) as running:
+        result = k3.k3("run", "--pipeline", running.run_dir, "--ids", k3.comma([65] * 4000), "--gen", "200", check=False)
     assert result.returncode == 2, result.stderr
     assert "4200" in result.stderr or "4000" in result.stderr
     assert "4096" in result.stderr

@@ -56,7 +56,7 @@ inline std::vector<float> fake_logits(std::uint32_t position) {
   return row;
 }
 
-// One service in a thread of its own. Handlers run there.
+// One service in a thread of its own, started again when a client stops it. Handlers run there.
 class FakeService {
  public:
   using Client = ipc::Server::ClientId;
@@ -95,7 +95,8 @@ class FakeService {
       ASSERT_TRUE(bound) << bound.error().message;
       server_ = std::move(*bound);
       restarting_ = false;
-      while (!stopping_ && !restarting_) loop.run_once(std::chrono::milliseconds(5));
+      while (!stopping_ && !restarting_ && !loop.stopped())
+        loop.run_once(std::chrono::milliseconds(5));
       server_.reset();
     }
   }
@@ -125,6 +126,7 @@ class FakePipeline {
     std::vector<std::uint32_t> tokenizer_dies_at = {};
     // Answers Generate when it has a message; with kUnavailable once, as a worker that is stopping.
     Error refusal = {};
+    std::uint32_t fails_after = 0;          // a read error follows this many tokens; 0: never
     bool never_ends = false;                // after one token it only waits for Cancel
     std::vector<std::int32_t> script = {};  // ids to generate instead of fake_ids(), by index
   };
@@ -257,6 +259,10 @@ class FakePipeline {
           tokens_sent_ >= behaviour_.compute_dies_after[deaths_]) {
         ++deaths_;
         return self.restart();
+      }
+      if (index + 1 == behaviour_.fails_after) {
+        return self.reply(client, ipc::ErrorReply{{ErrorCode::kWeights, "layer 3 expert 17: bad"}},
+                          sequence);
       }
       if (behaviour_.never_ends) return;
       for (const std::int32_t stop : request.stop_ids) {

@@ -61,7 +61,38 @@ TEST(PipelineFailure, NoticesThatTheRunDirectoryOrTheSupervisorIsGone) {
   std::ofstream(dir.path() / "supervisord.pid") << child << "\n";
   const auto failure = pipeline_failure(dir.path());
   ASSERT_TRUE(failure);
+  EXPECT_THAT(failure->message, HasSubstr("supervisor has gone"));
   EXPECT_THAT(failure->message, HasSubstr(std::to_string(child)));
+}
+
+TEST(PipelineFailure, ASupervisorNobodyHasWaitedForIsGone) {
+  const test::TempDir dir;
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  siginfo_t info;
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
+  std::ofstream(dir.path() / "supervisord.pid") << child << "\n";
+  EXPECT_TRUE(pipeline_failure(dir.path()));
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+}
+
+TEST(CheckPipeline, AcceptsAYoungOneAndOneStartedByHand) {
+  for (const char* file : {"restart.json", "trunk.life"}) {
+    const test::TempDir dir;
+    EXPECT_FALSE(check_pipeline(dir.path()));
+    std::ofstream(dir.path() / file) << "";
+    EXPECT_TRUE(check_pipeline(dir.path())) << file;
+  }
+}
+
+TEST(CheckPipeline, RefusesAnotherFolderByName) {
+  const test::TempDir dir;
+  for (const auto& path : {dir.path(), dir.path() / "absent"}) {
+    const Status status = check_pipeline(path);
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(status.error().message, HasSubstr(path.string()));
+  }
 }
 
 // A supervisor script that notes how it was called and whether signals reach it.

@@ -105,6 +105,22 @@ TEST(WriteReport, NamesAFileThatCannotBeWritten) {  // C18
   EXPECT_THAT(status.error().message, HasSubstr("absent"));
 }
 
+TEST(WriteReport, ReplacesWhatALinkNamesAndKeepsTheLink) {
+  const test::TempDir dir;
+  std::filesystem::create_directory(dir.path() / "elsewhere");
+  const auto target = dir.path() / "elsewhere" / "r.json";
+  const auto link = dir.path() / "link";
+  std::filesystem::create_symlink("elsewhere/r.json", link);
+  for (const char* existing : {"", "old"}) {  // first the target is absent
+    if (*existing) std::ofstream(target) << existing;
+    ASSERT_TRUE(write_report(sample(), link));
+    EXPECT_TRUE(std::filesystem::is_symlink(link));
+    std::stringstream text;
+    text << std::ifstream(target).rdbuf();
+    EXPECT_EQ(text.str(), report_json(sample()));
+  }
+}
+
 TEST(WriteReport, WritesToADeviceWithoutReplacingIt) {
   const Status status = write_report(sample(), "/dev/full");
   ASSERT_FALSE(status);

@@ -54,12 +54,12 @@ TEST(Generate, DeliversTokensInOrder) {
     positions.push_back(token.position);
     return {};
   };
-  const auto generation = generate(*link, request_for(4), events);
-  ASSERT_TRUE(generation) << generation.error().message;
-  EXPECT_EQ(ids_of(*generation), fake_ids(kPrompt, 4));
+  const Generation generation = generate(*link, request_for(4), events);
+  ASSERT_FALSE(generation.failure) << generation.failure->message;
+  EXPECT_EQ(ids_of(generation), fake_ids(kPrompt, 4));
   EXPECT_THAT(positions, ElementsAre(3, 4, 5, 6));
   EXPECT_EQ(done, 3u);
-  EXPECT_EQ(generation->reason, ipc::FinishReason::kLength);
+  EXPECT_EQ(generation.reason, ipc::FinishReason::kLength);
   EXPECT_EQ(link->losses(), 0u);
 }
 
@@ -68,10 +68,10 @@ TEST(Generate, EndsAtAStopId) {
   const auto link = link_to(pipeline);
   GenerationRequest request = request_for(20);
   request.stop_ids = {fake_ids(kPrompt, 20)[5]};
-  const auto generation = generate(*link, request, {});
-  ASSERT_TRUE(generation);
-  EXPECT_EQ(generation->reason, ipc::FinishReason::kStop);
-  EXPECT_EQ(ids_of(*generation).back(), request.stop_ids[0]);
+  const Generation generation = generate(*link, request, {});
+  ASSERT_FALSE(generation.failure);
+  EXPECT_EQ(generation.reason, ipc::FinishReason::kStop);
+  EXPECT_EQ(ids_of(generation).back(), request.stop_ids[0]);
 }
 
 TEST(Generate, AKilledWorkerChangesNothing) {
@@ -85,9 +85,9 @@ TEST(Generate, AKilledWorkerChangesNothing) {
       delivered.push_back(token.id);
       return {};
     };
-    const auto generation = generate(*link, request_for(20), events);
-    ASSERT_TRUE(generation) << generation.error().message;
-    EXPECT_EQ(ids_of(*generation), fake_ids(kPrompt, 20));
+    const Generation generation = generate(*link, request_for(20), events);
+    ASSERT_FALSE(generation.failure) << generation.failure->message;
+    EXPECT_EQ(ids_of(generation), fake_ids(kPrompt, 20));
     EXPECT_EQ(delivered, fake_ids(kPrompt, 20));
     EXPECT_EQ(link->losses(), deaths.size());
     EXPECT_EQ(pipeline.requests().size(), deaths.size() + 1);
@@ -99,10 +99,10 @@ TEST(Generate, AKilledWorkerChangesNothing) {
 TEST(Generate, AWorkerKilledAfterTheLastTokenIsNotAskedAgain) {
   FakePipeline pipeline({.dies_before_finished = true});
   const auto link = link_to(pipeline);
-  const auto generation = generate(*link, request_for(3), {});
-  ASSERT_TRUE(generation);
-  EXPECT_EQ(ids_of(*generation), fake_ids(kPrompt, 3));
-  EXPECT_EQ(generation->reason, ipc::FinishReason::kLength);
+  const Generation generation = generate(*link, request_for(3), {});
+  ASSERT_FALSE(generation.failure);
+  EXPECT_EQ(ids_of(generation), fake_ids(kPrompt, 3));
+  EXPECT_EQ(generation.reason, ipc::FinishReason::kLength);
   EXPECT_LE(pipeline.requests().size(), 2u);  // 2 when the last tokens died with the worker
 }
 
@@ -111,10 +111,10 @@ TEST(Generate, AWorkerKilledAfterAStopIdIsNotAskedAgain) {
   const auto link = link_to(pipeline);
   GenerationRequest request = request_for(20);
   request.stop_ids = {fake_ids(kPrompt, 20)[5]};
-  const auto generation = generate(*link, request, {});
-  ASSERT_TRUE(generation);
-  EXPECT_EQ(generation->reason, ipc::FinishReason::kStop);
-  EXPECT_EQ(ids_of(*generation).back(), request.stop_ids[0]);
+  const Generation generation = generate(*link, request, {});
+  ASSERT_FALSE(generation.failure);
+  EXPECT_EQ(generation.reason, ipc::FinishReason::kStop);
+  EXPECT_EQ(ids_of(generation).back(), request.stop_ids[0]);
 }
 
 TEST(Generate, LogitsGoOnAfterARestart) {
@@ -128,25 +128,25 @@ TEST(Generate, LogitsGoOnAfterARestart) {
     EXPECT_EQ(row.size(), test::kFakeVocab);
     if (position == first_seen.size()) first_seen.push_back(position);
   };
-  ASSERT_TRUE(generate(*link, request, events));
+  ASSERT_FALSE(generate(*link, request, events).failure);
   EXPECT_THAT(first_seen, ElementsAre(0, 1, 2, 3, 4, 5));
 }
 
 TEST(Generate, PassesOnTheWorkersError) {
   FakePipeline pipeline({.refusal = {ErrorCode::kWeights, "layer 3 expert 17: read failed"}});
   const auto link = link_to(pipeline);
-  const auto generation = generate(*link, request_for(4), {});
-  ASSERT_FALSE(generation);
-  EXPECT_EQ(generation.error().code, ErrorCode::kWeights);
-  EXPECT_THAT(generation.error().message, HasSubstr("layer 3 expert 17"));
+  const Generation generation = generate(*link, request_for(4), {});
+  ASSERT_TRUE(generation.failure);
+  EXPECT_EQ(generation.failure->code, ErrorCode::kWeights);
+  EXPECT_THAT(generation.failure->message, HasSubstr("layer 3 expert 17"));
 }
 
 TEST(Generate, TheSuccessorOfAStoppingWorkerIsAsked) {
   FakePipeline pipeline({.refusal = {ErrorCode::kUnavailable, "compute is stopping"}});
   const auto link = link_to(pipeline);
-  const auto generation = generate(*link, request_for(4), {});
-  ASSERT_TRUE(generation) << generation.error().message;
-  EXPECT_EQ(ids_of(*generation), fake_ids(kPrompt, 4));
+  const Generation generation = generate(*link, request_for(4), {});
+  ASSERT_FALSE(generation.failure) << generation.failure->message;
+  EXPECT_EQ(ids_of(generation), fake_ids(kPrompt, 4));
 }
 
 TEST(Generate, AStageTheSupervisorGaveUpOnEndsTheWait) {
@@ -157,9 +157,24 @@ TEST(Generate, AStageTheSupervisorGaveUpOnEndsTheWait) {
     std::ofstream(pipeline.run_dir() / "trunk.failed") << "1\ndied 13 times within 60 s\n";
     return {};
   };
-  const auto generation = generate(*link, request_for(4), events);
-  ASSERT_FALSE(generation);
-  EXPECT_THAT(generation.error().message, HasSubstr("trunk: died 13 times"));
+  const Generation generation = generate(*link, request_for(4), events);
+  ASSERT_TRUE(generation.failure);
+  EXPECT_THAT(generation.failure->message, HasSubstr("trunk: died 13 times"));
+  EXPECT_EQ(ids_of(generation), fake_ids(kPrompt, 1));
+}
+
+TEST(Generate, AnErrorOfTheListenerEndsTheWorkToo) {
+  FakePipeline pipeline({.never_ends = true});
+  const auto link = link_to(pipeline);
+  GenerationEvents events;
+  events.on_token = [](const GeneratedToken&) -> Status {
+    return fail(ErrorCode::kOutput, "stdout: full");
+  };
+  const Generation generation = generate(*link, request_for(4), events);
+  ASSERT_TRUE(generation.failure);
+  EXPECT_EQ(generation.failure->code, ErrorCode::kOutput);
+  EXPECT_EQ(ids_of(generation), fake_ids(kPrompt, 1));
+  EXPECT_TRUE(pipeline.cancelled());
 }
 
 TEST(Generate, ASignalCancelsAndKeepsTheTokens) {
@@ -173,10 +188,10 @@ TEST(Generate, ASignalCancelsAndKeepsTheTokens) {
     EXPECT_EQ(write(signal_pipe[1], &info, sizeof(info)), static_cast<ssize_t>(sizeof(info)));
     return {};
   };
-  const auto generation = generate(*link, request_for(4), events);
-  ASSERT_TRUE(generation) << generation.error().message;
-  EXPECT_EQ(generation->reason, ipc::FinishReason::kCancelled);
-  EXPECT_EQ(ids_of(*generation), fake_ids(kPrompt, 1));
+  const Generation generation = generate(*link, request_for(4), events);
+  ASSERT_FALSE(generation.failure) << generation.failure->message;
+  EXPECT_EQ(generation.reason, ipc::FinishReason::kCancelled);
+  EXPECT_EQ(ids_of(generation), fake_ids(kPrompt, 1));
   EXPECT_TRUE(pipeline.cancelled());
   close(signal_pipe[0]);
   close(signal_pipe[1]);
@@ -203,7 +218,7 @@ class TextStreamTest : public ::testing::Test {
     std::vector<std::string> pieces;
     ::testing::internal::CaptureStdout();
     for (const std::int32_t id : ids) pieces.push_back(text.push(id).value());
-    text.finish();
+    EXPECT_TRUE(text.finish());
     pieces.push_back(::testing::internal::GetCapturedStdout());
     pieces.push_back(text.text().value_or("(none)"));
     return pieces;

@@ -1,9 +1,11 @@
 #include "tools/k3/run_options.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/unit/support/temp_dir.h"
@@ -139,6 +141,36 @@ TEST(ReadPrompt, RefusesAnEmptyPrompt) {
   RunOptions options;
   options.text = "";
   EXPECT_EQ(read_prompt(options).error().code, ErrorCode::kUsage);
+}
+
+TEST(ReadPrompt, ReadsAPipeToItsEnd) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const std::string text(200'000, 'x');  // more than a pipe holds at once
+  std::thread writer([&] {
+    for (std::size_t at = 0; at < text.size();) {
+      at += static_cast<std::size_t>(write(ends[1], text.data() + at, text.size() - at));
+    }
+    close(ends[1]);
+  });
+  RunOptions options;
+  options.text_file = "/dev/fd/" + std::to_string(ends[0]);
+  const auto prompt = read_prompt(options);
+  writer.join();
+  close(ends[0]);
+  ASSERT_TRUE(prompt) << prompt.error().message;
+  EXPECT_EQ(prompt->text, text);
+}
+
+TEST(ReadPrompt, NamesAFileThatCannotBeReadOrNeverEnds) {
+  for (const char* path : {"/absent/prompt", "/", "/dev/zero"}) {
+    RunOptions options;
+    options.text_file = path;
+    const auto prompt = read_prompt(options);
+    ASSERT_FALSE(prompt) << path;
+    EXPECT_EQ(prompt.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(prompt.error().message, HasSubstr(std::string("--prompt-file ") + path));
+  }
 }
 
 TEST(CheckIds, NamesTheIdAndTheRange) {

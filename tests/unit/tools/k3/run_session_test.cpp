@@ -1,13 +1,18 @@
 #include "tools/k3/run_session.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <stdio_ext.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "common/base/unique_fd.h"
 #include "tests/unit/tools/k3/fake_pipeline.h"
 
 namespace k3::cli {
@@ -180,6 +185,60 @@ TEST_F(RunSession, UnwritableLogitsDoNotCostTheReport) {  // C18
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kOutput);
   EXPECT_EQ(report()["generated_ids"].size(), 4u);
+}
+
+TEST_F(RunSession, AFailureAfterTokensKeepsThemInTheReport) {
+  FakePipeline pipeline({.fails_after = 2});
+  options_.logits = dir_.path() / "logits.f32";
+  const Status status = run(pipeline);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kWeights);
+  EXPECT_THAT(status.error().message, HasSubstr("layer 3 expert 17"));
+  EXPECT_EQ(report()["generated_ids"], Json(fake_ids({5, 6, 7}, 2)));
+  EXPECT_EQ(report()["finish_reason"], "error");
+  EXPECT_EQ(std::filesystem::file_size(*options_.logits), 2u * test::kFakeVocab * sizeof(float));
+}
+
+TEST_F(RunSession, AFailureStaysTheErrorWhenTheReportCannotBeWrittenEither) {
+  FakePipeline pipeline({.fails_after = 2});
+  options_.json = dir_.path() / "absent" / "report.json";
+  const Status status = run(pipeline);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kWeights);
+  EXPECT_THAT(err_, HasSubstr("absent"));
+}
+
+TEST_F(RunSession, StdoutThatTakesNoMoreEndsTheGenerationWithItsReport) {
+  FakePipeline pipeline({.never_ends = true});
+  const Prompt prompt = read_prompt(options_).value();
+  const UniqueFd before(dup(STDOUT_FILENO));
+  const UniqueFd full(open("/dev/full", O_WRONLY));
+  dup2(full.get(), STDOUT_FILENO);
+  const Status status = run_session(options_, prompt, {.run_dir = pipeline.run_dir()});
+  dup2(before.get(), STDOUT_FILENO);
+  __fpurge(stdout);
+  clearerr(stdout);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kOutput);
+  EXPECT_THAT(status.error().message, HasSubstr("stdout: No space left"));
+  EXPECT_TRUE(pipeline.cancelled());
+  EXPECT_EQ(report()["generated_ids"], Json(fake_ids({5, 6, 7}, 1)));
+  EXPECT_EQ(report()["text"], as_text(fake_ids({5, 6, 7}, 1)));
+}
+
+TEST_F(RunSession, StderrThatTakesNothingChangesNothing) {
+  FakePipeline pipeline;
+  options_.verbose = true;
+  const Prompt prompt = read_prompt(options_).value();
+  const UniqueFd before(dup(STDERR_FILENO));
+  const UniqueFd full(open("/dev/full", O_WRONLY));
+  dup2(full.get(), STDERR_FILENO);
+  ::testing::internal::CaptureStdout();
+  const Status status = run_session(options_, prompt, {.run_dir = pipeline.run_dir()});
+  out_ = ::testing::internal::GetCapturedStdout();
+  dup2(before.get(), STDERR_FILENO);
+  EXPECT_TRUE(status);
+  EXPECT_EQ(out_, as_text(fake_ids({5, 6, 7}, 4)) + "\n");
 }
 
 TEST_F(RunSession, AFailedRequestWritesNoReport) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -57,6 +58,7 @@ TEST_F(StatusCommand, ShowsEveryServiceThatIsUp) {
 
 TEST_F(StatusCommand, NamesWhatIsDown) {
   const test::TempDir dir;
+  std::ofstream(dir.path() / "restart.json") << "{}";  // as a pipeline that has just started
   const Status status = run(dir.path());
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kFailed);
@@ -64,6 +66,14 @@ TEST_F(StatusCommand, NamesWhatIsDown) {
     EXPECT_THAT(status.error().message, HasSubstr(name));
     EXPECT_THAT(out_, HasSubstr(name));
   }
+}
+
+TEST_F(StatusCommand, RefusesAFolderWithoutAPipeline) {
+  const test::TempDir dir;
+  const Status status = run(dir.path());
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(status.error().message, HasSubstr(dir.path().string()));
 }
 
 }  // namespace
