@@ -1,7 +1,9 @@
 """The supervisor: any order, back-off, budget, reasons, and a clean end."""
 
+import json
 import os
 import signal
+import subprocess
 import time
 
 import awkward_checkpoints
@@ -55,3 +57,33 @@ def test_a_stage_started_late_is_waited_for(tmp_path):
         for stage in ("trunk", "experts", "compute", "tokenizer"):
             os.kill(running.pid(stage), signal.SIGKILL)
         assert k3.k3("run", "--pipeline", running.run_dir, "--ids", "3,7,11", "--gen", 3).stdout == expected
+
+
+def test_a_supervisor_that_does_not_start_says_why(tmp_path):
+    model = tmp_path / "model"
+    awkward_checkpoints.write_checkpoint("odd_widths", model)
+    running = k3.Pipeline(tmp_path / ("x" * 100) / "run", dict(model=model), {})  # too long for its socket
+    started = running.start()
+    assert started.returncode == 1
+    assert "AF_UNIX path too long" in started.stderr and "supervisord.log" in started.stderr
+
+
+def test_a_run_whose_supervisor_is_killed_says_so_and_keeps_its_tokens(tmp_path):
+    model = tmp_path / "model"
+    awkward_checkpoints.write_checkpoint("odd_widths", model)
+    faults, report, log, runtime = (tmp_path / name for name in ("faults", "report.json", "log", "runtime"))
+    faults.write_text("delay 5 unit\n")
+    runtime.mkdir()
+    words = [k3.BIN / "k3", "run", "--model", model, "--work", tmp_path / "work", "--ids", "3,7", "--gen", "3000", "-v", "--json",
+             report, "--trunk-gb", "0.0003", "--unit-mb", "0.05"]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=log.open("w"),
+                               env=dict(os.environ, K3_READ_FAULTS=str(faults), XDG_RUNTIME_DIR=str(runtime)))
+    k3.wait_until(lambda: "token" in log.read_text(), "the first token")
+    pid_file, = runtime.glob("k3-*/supervisord.pid")
+    os.kill(int(pid_file.read_text()), signal.SIGKILL)
+    assert process.wait(timeout=k3.PATIENCE_SECONDS) == 1
+    assert "the pipeline's supervisor has gone" in log.read_text()
+    partial = json.loads(report.read_text())
+    assert partial["finish_reason"] == "error"
+    assert 0 < len(partial["generated_ids"]) < 3000
+    k3.wait_until(lambda: not list(runtime.iterdir()) and not k3.stage_processes(), "the end of what the run had started")
