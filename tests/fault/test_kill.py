@@ -6,6 +6,7 @@ import pathlib
 import random
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -16,6 +17,7 @@ PROMPT = [(7 * i + 3) % 250 for i in range(40)]
 GENERATE = 32
 ROUNDS = 20
 READ_DELAY_MS = 4  # stretches a generation so that kills land in all of its phases
+LAST_KILL_AFTER = GENERATE - 8  # tokens; the rest keep the run going until a kill has been seen
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,25 @@ def finish(process, report, log):
     return json.loads(report.read_text())
 
 
+def tokens_in(log):
+    """Tokens that a run with -v has told so far."""
+    return sum(line.startswith("token ") for line in log.read_text().splitlines())
+
+
+def requests_in(running):
+    """Requests that the compute worker has begun, in all of its lives."""
+    return running.log("compute").count("request_started")
+
+
+def kill_during(process, running, stage):
+    """Ends the stage at once, while the run goes on: a run that is over would prove nothing."""
+    pid = running.pid(stage)
+    assert pid and process.poll() is None, stage
+    os.kill(pid, signal.SIGKILL)
+    k3.wait_until(lambda: running.pid(stage) != pid, f"{stage} to die")
+    assert process.poll() is None, stage
+
+
 def test_any_stage_killed_at_random_moments(model, slow_reads, tmp_path):
     random.seed(20)
     settings = dict(model=model, unit_mb="0.05", trunk_gb="0.0003", cache_gb="0.0002", chunk=7)
@@ -51,21 +72,23 @@ def test_any_stage_killed_at_random_moments(model, slow_reads, tmp_path):
         report, log = tmp_path / "report.json", tmp_path / "log"
         undisturbed = finish(start_run(running, report, log), report, log)
         assert undisturbed["restarts"] == 0
-        seconds = undisturbed["prefill_seconds"] + GENERATE * undisturbed["seconds_per_token"]
         for round_number in range(ROUNDS):
             victims = random.sample(k3.STAGES, random.choice([1, 1, 2]))
             victims[0] = k3.STAGES[round_number % len(k3.STAGES)]
+            victims = list(dict.fromkeys(victims))
+            requests = requests_in(running)
             process = start_run(running, report, log)
-            for stage in dict.fromkeys(victims):
-                try:
-                    process.wait(timeout=random.uniform(0.0, seconds / len(victims)))
-                except subprocess.TimeoutExpired:
-                    pass
-                k3.wait_until(lambda s=stage: running.pid(s), f"{stage} to run")
-                os.kill(running.pid(stage), signal.SIGKILL)
+            # A request is made when every stage is connected; from then on each loss counts.
+            k3.wait_until(lambda r=requests: requests_in(running) > r, "the generation to begin")
+            # Token 0 stands for any moment of the prefill.
+            moments = sorted(max(0, random.randrange(-8, LAST_KILL_AFTER)) for _ in victims)
+            for stage, token in zip(victims, moments):
+                k3.wait_until(lambda t=token: tokens_in(log) >= t, f"token {token}")
+                time.sleep(random.uniform(0, undisturbed["seconds_per_token" if token else "prefill_seconds"]))
+                kill_during(process, running, stage)
             disturbed = finish(process, report, log)
             assert disturbed["generated_ids"] == undisturbed["generated_ids"], f"round {round_number}: {victims}"
-            assert disturbed["restarts"] <= len(victims)
+            assert disturbed["restarts"] == len(victims), f"round {round_number}: {victims}"
             for stage in k3.STAGES:
                 k3.wait_until(lambda s=stage: running.pid(s), f"{stage} to run again")
     assert k3.stage_processes() == []
@@ -84,8 +107,7 @@ def test_restarts_of_a_private_pipeline_are_counted(stage, ending, model, slow_r
     assert calm.returncode == 0, calm.stderr
     expected = json.loads(report.read_text())["generated_ids"]
     process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=log.open("w"))
-    # The first -v line of a token says that generation is under way.
-    k3.wait_until(lambda: "token" in log.read_text(), "the first token")
+    k3.wait_until(lambda: tokens_in(log) > 0, "the first token")
     victims = [pid for pid in k3.stage_processes() if os.readlink(f"/proc/{pid}/exe").endswith(f"k3-{stage}")]
     assert len(victims) == 1
     os.kill(victims[0], ending)
@@ -102,7 +124,7 @@ def test_killing_the_command_line_stops_its_pipeline(model, slow_reads, tmp_path
     log = tmp_path / "log"
     environment = dict(os.environ, **slow_reads, XDG_RUNTIME_DIR=str(tmp_path))
     process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=log.open("w"))
-    k3.wait_until(lambda: "token" in log.read_text(), "the first token")
+    k3.wait_until(lambda: tokens_in(log) > 0, "the first token")
     assert len(k3.stage_processes()) == len(k3.STAGES)
     process.kill()
     process.wait()
