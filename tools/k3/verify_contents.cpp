@@ -25,7 +25,7 @@ class FileReader {
  public:
   Status read(const std::filesystem::path& path, std::uint64_t offset, std::span<std::byte> into) {
     if (path != path_ || !fd_.valid()) {
-      K3_ASSIGN(fd_, open_for_reading(path));
+      K3_ASSIGN(fd_, open_for_reading(path, ErrorCode::kWeights));
       path_ = path;
     }
     return read_exactly(fd_.get(), offset, into, path);
