@@ -92,6 +92,7 @@ Arena& Arena::operator=(Arena&& other) noexcept {
 Arena::~Arena() { unmap(data_.data(), data_.size()); }
 
 Result<MappedRegion> MappedRegion::map(UniqueFd fd, std::size_t bytes) {
+  K3_TRY(check_cannot_shrink(fd.get()));  // first: the size below must be one that lasts
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) {
     return fail(ErrorCode::kFailed, "shared region: fstat: {}", errno_text());
@@ -100,7 +101,6 @@ Result<MappedRegion> MappedRegion::map(UniqueFd fd, std::size_t bytes) {
     return fail(ErrorCode::kFailed, "shared region: {} bytes announced, the descriptor holds {}",
                 bytes, info.st_size);
   }
-  K3_TRY(check_cannot_shrink(fd.get()));
   void* data = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) {
     return fail(ErrorCode::kFailed, "shared region: mapping {} bytes: {}", bytes, errno_text());

@@ -38,9 +38,10 @@ class Arena {
 // The consumer's side: a read-only mapping of `bytes` of a descriptor received from the owner.
 class MappedRegion {
  public:
-  // Takes memory sealed against shrinking, or a file on disk; what could be cut short under its
-  // readers would end them with SIGBUS. Errors: kFailed when it is neither, when the descriptor is
-  // smaller than `bytes` (both numbers), or when mmap fails.
+  // Takes memory sealed against shrinking, since what is cut short under its readers ends them with
+  // SIGBUS; or a file on disk, which nothing can seal: it is trusted not to be cut short. Errors:
+  // kFailed when it is neither, when the descriptor is smaller than `bytes` (both numbers), or when
+  // mmap fails.
   static Result<MappedRegion> map(UniqueFd fd, std::size_t bytes);
 
   MappedRegion(MappedRegion&& other) noexcept;

@@ -129,6 +129,13 @@ TEST(MappedRegion, RefusesMemoryThatCouldShrinkUnderItsReader) {
   EXPECT_TRUE(MappedRegion::map(std::move(fd), kBytes));
 }
 
+TEST(MappedRegion, MemoryThatCouldShrinkIsRefusedWhateverItsSizeIsNow) {
+  UniqueFd fd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const Result<MappedRegion> region = MappedRegion::map(std::move(fd), kBytes);
+  ASSERT_FALSE(region);
+  EXPECT_THAT(region.error().message, testing::HasSubstr("shrinking"));
+}
+
 TEST(MappedRegion, RefusesADescriptorThatIsNoMemory) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
