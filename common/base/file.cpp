@@ -18,6 +18,9 @@ std::string_view kind_of(mode_t mode) {
   return "a device or socket";
 }
 
+// Says that the process or the system has run out of something, not what is wrong with the file.
+bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
+
 }  // namespace
 
 Result<UniqueFd> open_for_reading(const std::filesystem::path& path, ErrorCode code) {
@@ -25,7 +28,9 @@ Result<UniqueFd> open_for_reading(const std::filesystem::path& path, ErrorCode c
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!fd.valid() || ::fstat(fd.get(), &info) != 0) {
-    return fail(code, "{}: {}", path.string(), errno_text());
+    const int error = errno;
+    return fail(is_shortage(error) ? ErrorCode::kFailed : code, "{}: {}", path.string(),
+                std::strerror(error));
   }
   if (!S_ISREG(info.st_mode)) {
     return fail(code, "{}: is {}, expected a regular file", path.string(), kind_of(info.st_mode));

@@ -17,7 +17,8 @@ namespace k3 {
 inline constexpr std::size_t kMaxTransferBytes = std::size_t{1} << 30;
 
 // Opens the regular file `path` for reading (O_CLOEXEC); never blocks, whatever lies there. Errors
-// have `code` and name the path and errno, or what it is instead of a regular file.
+// have `code` and name the path and errno, or what it is instead of a regular file; a shortage of
+// descriptors or memory, which may pass, is kFailed whatever `code` is.
 Result<UniqueFd> open_for_reading(const std::filesystem::path& path,
                                   ErrorCode code = ErrorCode::kFailed);
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <fstream>
@@ -54,6 +55,20 @@ TEST(OpenForReading, ErrorsHaveTheCodeAskedFor) {
     EXPECT_EQ(open_for_reading(path, ErrorCode::kWeights).error().code, ErrorCode::kWeights)
         << path;
   }
+}
+
+TEST(OpenForReading, AShortageOfDescriptorsIsNoUnsoundWeight) {
+  const test::TempDir dir;
+  std::ofstream(dir.path() / "file") << "abc";
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none{0, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Result<UniqueFd> fd = open_for_reading(dir.path() / "file", ErrorCode::kWeights);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ASSERT_FALSE(fd);
+  EXPECT_EQ(fd.error().code, ErrorCode::kFailed);
+  EXPECT_THAT(fd.error().message, HasSubstr("Too many open files"));
 }
 
 }  // namespace
