@@ -126,8 +126,11 @@ void Server::State::accept_lifelines() {
 // Connections cost a silent process nothing: they must not keep out one that has something to say.
 bool Server::State::make_room() {
   const std::optional<ClientId> silent = peers.oldest_silent();
-  if (silent) drop(*silent, "made room");
-  return silent.has_value();
+  if (!silent) return false;
+  spdlog::warn("client_evicted service={} client={} limit={} reason=\"no Hello\"", options.service,
+               *silent, kMaxClients);
+  drop(*silent, "made room");
+  return true;
 }
 
 void Server::State::read_lifeline(ClientId id) {

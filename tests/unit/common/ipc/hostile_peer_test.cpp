@@ -1,11 +1,15 @@
 // Peers that break the rules: strangers, garbage, floods, gaps, other versions.
 #include <gmock/gmock.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cstring>
+#include <memory>
 #include <random>
+#include <sstream>
 #include <string>
 #include <variant>
 #include <vector>
@@ -193,7 +197,25 @@ UniqueFd mute_lifeline(const std::filesystem::path& path) {
   return fd;
 }
 
+// What is logged while it lives.
+class CapturedLog {
+ public:
+  CapturedLog() {
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+        "captured", std::make_shared<spdlog::sinks::ostream_sink_mt>(text_)));
+  }
+  ~CapturedLog() { spdlog::set_default_logger(before_); }
+  CapturedLog(const CapturedLog&) = delete;
+  CapturedLog& operator=(const CapturedLog&) = delete;
+  std::string text() const { return text_.str(); }
+
+ private:
+  std::ostringstream text_;
+  std::shared_ptr<spdlog::logger> before_ = spdlog::default_logger();
+};
+
 TEST_F(HostileClient, SilentLifelinesKeepNobodyOut) {
+  const CapturedLog log;
   RecordingClient early;
   ASSERT_TRUE(early.create(loop_, dir_.path(), {"trunk", "compute", ""}));
   ASSERT_TRUE(run_until(loop_, [&] { return early.up(); }));
@@ -211,6 +233,7 @@ TEST_F(HostileClient, SilentLifelinesKeepNobodyOut) {
   EXPECT_EQ(::recv(held.front().get(), &byte, 1, MSG_DONTWAIT), 0);  // it made room
   EXPECT_EQ(early.downs, 0);
   EXPECT_EQ(server_.server->clients().size(), 2u);
+  EXPECT_THAT(log.text(), HasSubstr("client_evicted service=trunk client="));
 }
 
 // A server made by hand. Accepts one client at a time.
