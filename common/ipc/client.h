@@ -27,9 +27,10 @@ namespace k3::ipc {
 // message (sequence numbers must be gapless) counts as the peer's death, and so does a peer that
 // lets our messages pile up. A callback must not destroy the client.
 //
-// The peer's regions are unmapped when it is lost, before on_down: memory never holds the arenas of
-// two of its lives. That happens while the loop runs and never inside a call of send(), so resolved
-// bytes are safe to read for as long as the loop is not run.
+// The peer's regions are unmapped when it is lost, before on_down. That happens while the loop runs
+// and never inside a call of send(), so resolved bytes are safe to read for as long as the loop is
+// not run. Once the loop has turned, memory no longer holds the arenas of two of the peer's lives;
+// until then its successor may be refused the memory, and is started again by the supervisor.
 class Client {
  public:
   struct Options {
