@@ -29,10 +29,16 @@ Error failed_stage(const std::filesystem::path& file) {
           fmt::format("the supervisor gave up on {}: {}", file.stem().string(), reason)};
 }
 
-// Also of a process that nobody has waited for: it is there, but has no command line any more.
-bool has_ended(pid_t process) {
+// Whether the process has the configuration in `run_dir`, however spelled, on its command line.
+// Another one that was given the pid of a dead supervisor does not; a process that has ended and
+// that nobody has waited for has no command line any more.
+bool supervises(pid_t process, const std::filesystem::path& run_dir) {
   std::ifstream in(fmt::format("/proc/{}/cmdline", process));
-  return in.peek() == std::ifstream::traits_type::eof();
+  for (std::string word; std::getline(in, word, '\0');) {
+    std::error_code ignored;
+    if (std::filesystem::equivalent(word, run_dir / "supervisord.conf", ignored)) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -49,7 +55,7 @@ std::optional<Error> pipeline_failure(const std::filesystem::path& run_dir) {
   }
   pid_t supervisor = 0;
   std::ifstream(run_dir / "supervisord.pid") >> supervisor;
-  if (supervisor > 0 && has_ended(supervisor)) {
+  if (supervisor > 0 && !supervises(supervisor, run_dir)) {
     return Error{ErrorCode::kFailed, fmt::format("the pipeline's supervisor has gone: pid {} of {}",
                                                  supervisor, run_dir.string())};
   }

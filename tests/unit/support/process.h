@@ -32,6 +32,7 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
+  pid_t pid() const { return pid_; }
   void signal(int number) { ::kill(pid_, number); }
 
   // Its exit code; -1 when a signal killed it.

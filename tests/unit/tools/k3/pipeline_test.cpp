@@ -1,5 +1,7 @@
 // Private pipelines, signs of failure, counters over restarts, peak memory.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -12,6 +14,7 @@
 #include <sstream>
 #include <string>
 
+#include "tests/unit/support/process.h"
 #include "tests/unit/support/temp_dir.h"
 #include "tools/k3/pipeline_failure.h"
 #include "tools/k3/pipeline_memory.h"
@@ -50,30 +53,75 @@ TEST(PipelineFailure, AnUnknownCodeIsAPlainFailure) {
   EXPECT_EQ(pipeline_failure(dir.path())->code, ErrorCode::kFailed);
 }
 
-TEST(PipelineFailure, NoticesThatTheRunDirectoryOrTheSupervisorIsGone) {
+std::string write_configuration(const std::filesystem::path& run_dir) {
+  const std::filesystem::path path = run_dir / "supervisord.conf";
+  std::ofstream(path) << "";
+  return path.string();
+}
+
+// A process that goes on and, as supervisord, has the configuration of `run_dir` among its words;
+// the run directory names it.
+class FakeSupervisor {
+ public:
+  explicit FakeSupervisor(const std::filesystem::path& run_dir)
+      : process_("/usr/bin/tail", {"-f", write_configuration(run_dir)}) {
+    std::ofstream(run_dir / "supervisord.pid") << process_.pid() << "\n";
+    // A process that has just been started may have no command line yet.
+    const std::string words = fmt::format("/proc/{}/cmdline", process_.pid());
+    while (text_of(words).find("supervisord.conf") == std::string::npos) sched_yield();
+  }
+  test::Process& process() { return process_; }
+
+ private:
+  test::Process process_;
+};
+
+TEST(PipelineFailure, NoticesThatTheRunDirectoryIsGone) {
   const test::TempDir dir;
   EXPECT_TRUE(pipeline_failure(dir.path() / "absent"));
-  std::ofstream(dir.path() / "supervisord.pid") << getpid() << "\n";
+}
+
+TEST(PipelineFailure, NoticesThatTheSupervisorIsGone) {
+  const test::TempDir dir;
+  FakeSupervisor supervisor(dir.path());
+  const std::string pid = std::to_string(supervisor.process().pid());
   EXPECT_FALSE(pipeline_failure(dir.path()));
-  const pid_t child = fork();
-  if (child == 0) _exit(0);
-  ASSERT_EQ(waitpid(child, nullptr, 0), child);
-  std::ofstream(dir.path() / "supervisord.pid") << child << "\n";
+  supervisor.process().signal(SIGKILL);
+  supervisor.process().wait();
   const auto failure = pipeline_failure(dir.path());
   ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->code, ErrorCode::kFailed);
   EXPECT_THAT(failure->message, HasSubstr("supervisor has gone"));
-  EXPECT_THAT(failure->message, HasSubstr(std::to_string(child)));
+  EXPECT_THAT(failure->message, HasSubstr(pid));
 }
 
 TEST(PipelineFailure, ASupervisorNobodyHasWaitedForIsGone) {
   const test::TempDir dir;
-  const pid_t child = fork();
-  if (child == 0) _exit(0);
+  FakeSupervisor supervisor(dir.path());
+  supervisor.process().signal(SIGKILL);
   siginfo_t info;
-  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT), 0);
-  std::ofstream(dir.path() / "supervisord.pid") << child << "\n";
+  const auto pid = static_cast<id_t>(supervisor.process().pid());
+  ASSERT_EQ(waitid(P_PID, pid, &info, WEXITED | WNOWAIT), 0);
   EXPECT_TRUE(pipeline_failure(dir.path()));
-  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+}
+
+TEST(PipelineFailure, AnotherProcessWithThePidOfTheSupervisorIsNotTakenForIt) {
+  const test::TempDir dir;
+  const test::TempDir other;
+  const FakeSupervisor supervisor(other.path());
+  std::filesystem::copy(other.path(), dir.path());
+  EXPECT_TRUE(pipeline_failure(dir.path()));
+  EXPECT_FALSE(pipeline_failure(other.path()));
+}
+
+TEST(PipelineFailure, TheRunDirectoryMayBeSpelledInAnyWay) {
+  const test::TempDir dir;
+  std::filesystem::create_directory(dir.path() / "run");
+  std::filesystem::create_directory_symlink("run", dir.path() / "link");
+  const FakeSupervisor supervisor(dir.path() / "run");
+  for (const char* spelled : {"run", "run/", "./run", "run/../run", "link"}) {
+    EXPECT_FALSE(pipeline_failure(dir.path() / spelled)) << spelled;
+  }
 }
 
 TEST(CheckPipeline, AcceptsAYoungOneAndOneStartedByHand) {
