@@ -50,7 +50,7 @@ def variants(sizes):
 def sizes_of(model, work):
     """Byte counts that place the budgets exactly, as the services report them."""
     with k3.pipeline(work, model=model, unit_mb=UNIT_MB, trunk_gb=1, cache_gb=1) as running:
-        status = json.loads(k3.k3("status", "--run", running.run_dir, "--json").stdout)
+        status = json.loads(k3.k3("status", "--pipeline", running.run_dir, "--json").stdout)
     counters = {service["service"]: service["counters"] for service in status["services"]}
     trunk, experts = counters["trunk"], counters["experts"]
     config = json.loads((pathlib.Path(model) / "config.json").read_text())["text_config"]

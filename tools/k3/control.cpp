@@ -80,8 +80,7 @@ void add_control(CLI::App& root, Action& action) {
   CLI::App* const command =
       root.add_subcommand("control", "tell the services of a running pipeline what to do");
   command->require_subcommand(1);
-  command->add_option("--pipeline,--run", options->run_dir, "run directory of the pipeline")
-      ->required();
+  command->add_option("--pipeline", options->run_dir, "run directory of the pipeline")->required();
   command->add_option("--stage", options->stage, "only this one (default: all)")
       ->check(CLI::IsMember({"tokenizer", "trunk", "experts", "compute"}));
 

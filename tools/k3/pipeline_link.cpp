@@ -200,13 +200,15 @@ Result<ipc::Message> PipelineLink::ask(Stage stage, const ipc::Message& question
 Result<ipc::Message> PipelineLink::ask_briefly(Stage stage, const ipc::Message& question,
                                                milliseconds limit) {
   Line& self = line(stage);
+  const std::uint64_t connection = self.connections;
+  const auto lost = [&] { return !self.client->up() || self.connections != connection; };
   K3_ASSIGN(self.asked, self.client->send(question));
   self.answer.reset();
-  wait_briefly([&self] { return self.answer.has_value() || !self.client->up(); }, limit);
+  wait_briefly([&] { return self.answer.has_value() || lost(); }, limit);
   self.asked.reset();
+  if (!self.answer && lost()) return fail(ErrorCode::kUnavailable, "went down");
   if (!self.answer) {
-    return fail(ErrorCode::kUnavailable, "{} does not answer within {} ms", name_of(stage),
-                limit.count());
+    return fail(ErrorCode::kUnavailable, "does not answer within {} ms", limit.count());
   }
   if (auto* error = std::get_if<ipc::ErrorReply>(&*self.answer)) {
     return tl::unexpected<Error>(std::move(error->error));

@@ -74,7 +74,8 @@ class PipelineLink {
   // Sends `question` and waits for its answer, asking again after a restart. An ErrorReply becomes
   // the error. Other errors as wait().
   Result<ipc::Message> ask(Stage stage, const ipc::Message& question);
-  // The same for a stage that is up, without asking again; kUnavailable when `limit` passes.
+  // The same for a stage that is up, without asking again; kUnavailable when it goes down or
+  // `limit` passes, in words that follow the stage's name, which the caller says.
   Result<ipc::Message> ask_briefly(Stage stage, const ipc::Message& question,
                                    std::chrono::milliseconds limit);
 

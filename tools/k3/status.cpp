@@ -152,8 +152,7 @@ void add_status(CLI::App& root, Action& action) {
   };
   auto flags = std::make_shared<Flags>();
   CLI::App* command = root.add_subcommand("status", "show the services of a running pipeline");
-  command->add_option("--pipeline,--run", flags->run_dir, "run directory of the pipeline")
-      ->required();
+  command->add_option("--pipeline", flags->run_dir, "run directory of the pipeline")->required();
   command->add_flag("--json", flags->json, "print JSON");
   command->callback(
       [flags, &action] { action = [flags] { return status(flags->run_dir, flags->json); }; });

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <spdlog/spdlog.h>
 
+#include <chrono>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -60,6 +61,23 @@ TEST_F(ControlCommand, NamesAServiceThatIsDown) {
   ASSERT_FALSE(status);
   EXPECT_THAT(status.error().message, HasSubstr("experts: is down"));
   EXPECT_THAT(out_, HasSubstr("experts    is down"));
+}
+
+// What k3 control prints behind the name of the stage.
+TEST(AskBriefly, TellsAStageThatWentDownFromOneThatDoesNotAnswer) {
+  FakePipeline pipeline({.tokenizer_dies_at = {1}});
+  const auto link = PipelineLink::create({.run_dir = pipeline.run_dir()}).value();
+  ASSERT_TRUE(link->wait_until_up());
+  const auto died = link->ask_briefly(Stage::kTokenizer, ipc::DescribeTokenizer{},
+                                      std::chrono::milliseconds(60'000));
+  ASSERT_FALSE(died);
+  EXPECT_EQ(died.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(died.error().message, "went down");
+  const auto silent = link->ask_briefly(Stage::kTrunk, ipc::DescribeExperts{},  // is not for it
+                                        std::chrono::milliseconds(20));
+  ASSERT_FALSE(silent);
+  EXPECT_EQ(silent.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(silent.error().message, "does not answer within 20 ms");
 }
 
 TEST_F(ControlCommand, RefusesWhatItDoesNotKnow) {

@@ -25,7 +25,7 @@ class StatusCommand : public ::testing::Test {
     CLI::App root("test", "k3");
     Action action;
     add_status(root, action);
-    flags.insert(flags.begin(), {"status", "--run", run_dir.string()});
+    flags.insert(flags.begin(), {"status", "--pipeline", run_dir.string()});
     std::reverse(flags.begin(), flags.end());
     root.parse(flags);
     ::testing::internal::CaptureStdout();
