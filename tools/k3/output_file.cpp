@@ -55,13 +55,14 @@ std::filesystem::path link_target(std::filesystem::path path) {
 
 }  // namespace
 
-Status check_output(const std::filesystem::path& path, std::string_view flag) {
+Status check_output(const std::filesystem::path& path, std::string_view flag, Output how) {
   const auto refuse = [&](int error) {
     return fail(ErrorCode::kOutput, "{} {}: {}", flag, path.string(), std::strerror(error));
   };
   const auto found = status_of(path);
   if (found && S_ISDIR(found->st_mode)) return refuse(EISDIR);
   if (found && ::access(path.c_str(), W_OK) != 0) return refuse(errno);
+  if (found && how == Output::kInPlace) return {};
   if (found && (!S_ISREG(found->st_mode) || is_terminal_stream(*found))) return {};
   const std::filesystem::path folder = link_target(path).parent_path();
   // With its last slash a file in the folder's place is refused as what it is.

@@ -11,10 +11,14 @@
 
 namespace k3::cli {
 
+// What becomes of a file that is there: write_output() replaces it, open_output() writes in place.
+enum class Output { kReplaced, kInPlace };
+
 // Asked before a run that may take hours: whether `path` can be written when it ends, as far as can
-// be told without touching it. Its folder must exist and be writable; it must be no directory, and
-// writable if it is there. kOutput naming `flag`, the path and the reason.
-Status check_output(const std::filesystem::path& path, std::string_view flag);
+// be told without touching it. It must be no directory, and writable if it is there; its folder
+// must exist and, unless a file that is there is written in place, be writable. kOutput naming
+// `flag`, the path and the reason.
+Status check_output(const std::filesystem::path& path, std::string_view flag, Output how);
 
 // Replaces `path` by `content`, a file atomically; a symbolic link stays and its target is
 // replaced. A device, a pipe, or the file that is stdout or stderr already is written to. Errors:

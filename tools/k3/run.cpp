@@ -84,8 +84,10 @@ Status run_on_pipeline(const RunOptions& options, const Prompt& prompt) {
 }
 
 Status run(const RunOptions& options) {
-  if (options.json) K3_TRY(check_output(*options.json, "--json"));
-  if (options.logits) K3_TRY(check_output(*options.logits, "--dump-logits"));
+  if (options.json) K3_TRY(check_output(*options.json, "--json", Output::kReplaced));
+  if (options.logits) {
+    K3_TRY(check_output(*options.logits, "--dump-logits", Output::kInPlace));
+  }
   K3_ASSIGN(const Prompt prompt, read_prompt(options));
   return options.pipeline ? run_on_pipeline(options, prompt) : run_privately(options, prompt);
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -26,34 +27,59 @@ std::string reason(const Status& status) {
 
 TEST(CheckOutput, AcceptsWhatCanBeWrittenAndTouchesNothing) {
   const test::TempDir dir;
-  EXPECT_TRUE(check_output(dir.path() / "new", "--json"));
+  EXPECT_TRUE(check_output(dir.path() / "new", "--json", Output::kReplaced));
   EXPECT_FALSE(std::filesystem::exists(dir.path() / "new"));
   std::ofstream(dir.path() / "old") << "old";
-  EXPECT_TRUE(check_output(dir.path() / "old", "--json"));
+  EXPECT_TRUE(check_output(dir.path() / "old", "--json", Output::kReplaced));
   EXPECT_EQ(std::filesystem::file_size(dir.path() / "old"), 3u);
-  EXPECT_TRUE(check_output("/dev/null", "--json"));
-  EXPECT_TRUE(check_output("name-in-this-folder", "--json"));
+  EXPECT_TRUE(check_output("/dev/null", "--json", Output::kReplaced));
+  EXPECT_TRUE(check_output("name-in-this-folder", "--json", Output::kReplaced));
 }
 
 TEST(CheckOutput, NamesFlagPathAndReason) {
   const test::TempDir dir;
-  EXPECT_THAT(reason(check_output(dir.path(), "--json")),
+  EXPECT_THAT(reason(check_output(dir.path(), "--json", Output::kReplaced)),
               AllOf(HasSubstr("--json"), HasSubstr(dir.path()), HasSubstr("directory")));
   const auto absent = dir.path() / "absent" / "r.json";
-  EXPECT_THAT(reason(check_output(absent, "--json")),
+  EXPECT_THAT(reason(check_output(absent, "--json", Output::kReplaced)),
               AllOf(HasSubstr(absent), HasSubstr("No such file")));
   std::ofstream(dir.path() / "file") << "";
-  EXPECT_THAT(reason(check_output(dir.path() / "file" / "r.json", "--json")),
+  EXPECT_THAT(reason(check_output(dir.path() / "file" / "r.json", "--json", Output::kReplaced)),
               HasSubstr("Not a directory"));
   std::filesystem::create_symlink("absent/r.json", dir.path() / "link");
-  EXPECT_THAT(reason(check_output(dir.path() / "link", "--json")), HasSubstr("No such file"));
+  EXPECT_THAT(reason(check_output(dir.path() / "link", "--json", Output::kReplaced)),
+              HasSubstr("No such file"));
+}
+
+// The test itself may run as root, to whom every folder is writable.
+int exit_code_of_check_as_a_user(const std::filesystem::path& path, Output how) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (geteuid() == 0 && setuid(65534) != 0) _exit(2);
+    _exit(check_output(path, "--flag", how) ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(CheckOutput, AWritableFileInAReadOnlyFolderCanOnlyBeWrittenInPlace) {
+  const test::TempDir dir;
+  const auto file = dir.path() / "old";
+  std::ofstream(file) << "old";
+  std::filesystem::permissions(file, std::filesystem::perms{0666});
+  std::filesystem::permissions(dir.path(), std::filesystem::perms{0555});
+  EXPECT_EQ(exit_code_of_check_as_a_user(file, Output::kInPlace), 0);
+  EXPECT_EQ(exit_code_of_check_as_a_user(file, Output::kReplaced), 1);
+  EXPECT_EQ(exit_code_of_check_as_a_user(dir.path() / "new", Output::kInPlace), 1);
+  std::filesystem::permissions(dir.path(), std::filesystem::perms::owner_all);
 }
 
 TEST(WriteOutput, APipeNobodyReadsIsAnErrorNotAWait) {
   const test::TempDir dir;
   const auto pipe = dir.path() / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_TRUE(check_output(pipe, "--json"));  // its reader may come later
+  EXPECT_TRUE(check_output(pipe, "--json", Output::kReplaced));  // its reader may come later
   EXPECT_THAT(reason(write_output(pipe, "x")), AllOf(HasSubstr(pipe), HasSubstr("nobody reads")));
 }
 
@@ -72,7 +98,7 @@ TEST(WriteOutput, WritesToAPipeThatIsRead) {
 TEST(WriteOutput, WhatGoesToStdoutAlreadyIsAddedToNotReplaced) {
   ::testing::internal::CaptureStdout();
   ASSERT_EQ(write(STDOUT_FILENO, "text\n", 5), 5);
-  EXPECT_TRUE(check_output("/dev/stdout", "--json"));
+  EXPECT_TRUE(check_output("/dev/stdout", "--json", Output::kReplaced));
   EXPECT_TRUE(write_output("/dev/stdout", "report\n"));
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "text\nreport\n");
   EXPECT_TRUE(std::filesystem::is_symlink("/dev/stdout"));
