@@ -46,11 +46,6 @@ def finish(process, report, log):
     return json.loads(report.read_text())
 
 
-def tokens_in(log):
-    """Tokens that a run with -v has told so far."""
-    return sum(line.startswith("token ") for line in log.read_text().splitlines())
-
-
 def requests_in(running):
     """Requests that the compute worker has begun, in all of its lives."""
     return running.log("compute").count("request_started")
@@ -83,7 +78,7 @@ def test_any_stage_killed_at_random_moments(model, slow_reads, tmp_path):
             # Token 0 stands for any moment of the prefill.
             moments = sorted(max(0, random.randrange(-8, LAST_KILL_AFTER)) for _ in victims)
             for stage, token in zip(victims, moments):
-                k3.wait_until(lambda t=token: tokens_in(log) >= t, f"token {token}")
+                k3.wait_until(lambda t=token: k3.tokens_in(log) >= t, f"token {token}")
                 time.sleep(random.uniform(0, undisturbed["seconds_per_token" if token else "prefill_seconds"]))
                 kill_during(process, running, stage)
             disturbed = finish(process, report, log)
@@ -107,7 +102,7 @@ def test_restarts_of_a_private_pipeline_are_counted(stage, ending, model, slow_r
     assert calm.returncode == 0, calm.stderr
     expected = json.loads(report.read_text())["generated_ids"]
     process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=log.open("w"))
-    k3.wait_until(lambda: tokens_in(log) > 0, "the first token")
+    k3.wait_until(lambda: k3.tokens_in(log) > 0, "the first token")
     victims = [pid for pid in k3.stage_processes() if os.readlink(f"/proc/{pid}/exe").endswith(f"k3-{stage}")]
     assert len(victims) == 1
     os.kill(victims[0], ending)
@@ -124,7 +119,7 @@ def test_killing_the_command_line_stops_its_pipeline(model, slow_reads, tmp_path
     log = tmp_path / "log"
     environment = dict(os.environ, **slow_reads, XDG_RUNTIME_DIR=str(tmp_path))
     process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=log.open("w"))
-    k3.wait_until(lambda: tokens_in(log) > 0, "the first token")
+    k3.wait_until(lambda: k3.tokens_in(log) > 0, "the first token")
     assert len(k3.stage_processes()) == len(k3.STAGES)
     process.kill()
     process.wait()

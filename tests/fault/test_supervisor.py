@@ -66,6 +66,22 @@ def test_a_supervisor_that_does_not_start_says_why(tmp_path):
     started = running.start()
     assert started.returncode == 1
     assert "AF_UNIX path too long" in started.stderr and "supervisord.log" in started.stderr
+    assert "exit code 0" not in started.stderr
+
+
+def test_a_start_that_fails_leaves_no_supervisor(tmp_path):
+    model = tmp_path / "model"
+    awkward_checkpoints.write_checkpoint("odd_widths", model)
+    k3.k3("index", "--model", model, "--work", tmp_path / "work")
+    running = k3.Pipeline(tmp_path / "run", dict(model=model, work=tmp_path / "work"), {})
+    running.run_dir.mkdir(mode=0o700)
+    (running.run_dir / "restart.json").write_text("{}")
+    (running.run_dir / "supervisord.pid").mkdir()  # it runs, and cannot say as which process
+    started = running.start()
+    assert started.returncode == 1
+    assert "could not write pidfile" in started.stderr and "exit code" not in started.stderr
+    k3.wait_until(lambda: not (running.run_dir / "supervisor.sock").exists(), "the supervisor's end")
+    assert k3.stage_processes() == []
 
 
 def test_a_run_whose_supervisor_is_killed_says_so_and_keeps_its_tokens(tmp_path):
@@ -78,7 +94,7 @@ def test_a_run_whose_supervisor_is_killed_says_so_and_keeps_its_tokens(tmp_path)
              report, "--trunk-gb", "0.0003", "--unit-mb", "0.05"]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=log.open("w"),
                                env=dict(os.environ, K3_READ_FAULTS=str(faults), XDG_RUNTIME_DIR=str(runtime)))
-    k3.wait_until(lambda: "token" in log.read_text(), "the first token")
+    k3.wait_until(lambda: k3.tokens_in(log) > 0, "the first token")
     pid_file, = runtime.glob("k3-*/supervisord.pid")
     os.kill(int(pid_file.read_text()), signal.SIGKILL)
     assert process.wait(timeout=k3.PATIENCE_SECONDS) == 1

@@ -177,7 +177,7 @@ def test_interrupt_stops_early_with_a_report(model, tmp_path):
              "-v", "--json", str(report), "--trunk-gb", "0.0003", "--unit-mb", "0.05"]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=log.open("w"),
                                env=dict(os.environ, K3_READ_FAULTS=str(faults)))
-    k3.wait_until(lambda: "token" in log.read_text(), "the first token")
+    k3.wait_until(lambda: k3.tokens_in(log) > 0, "the first token")
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=k3.PATIENCE_SECONDS) == 5
     stopped = json.loads(report.read_text())

@@ -50,6 +50,11 @@ def comma(ids):
     return ",".join(str(i) for i in ids)
 
 
+def tokens_in(log):
+    """Tokens that a run with -v has told so far, from the file its stderr goes to."""
+    return sum(line.startswith("token ") for line in log.read_text().splitlines())
+
+
 def wait_until(condition, what):
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
