@@ -5,6 +5,7 @@
 #include <sys/signalfd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 
@@ -33,7 +34,10 @@ int service_main(CLI::App& app, int argc, char** argv, const std::string& servic
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : exit_code(ErrorCode::kUsage);
+    // Help is printed; an error goes the way of every other, so that the supervisor finds it.
+    if (error.get_exit_code() == 0) return app.exit(error);
+    std::fprintf(stderr, "%s exit error=\"%s\"\n", service.c_str(), error.what());
+    return exit_code(ErrorCode::kUsage);
   }
   try {
     Status status = start_logging(service, log_level);

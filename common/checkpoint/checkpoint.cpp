@@ -19,6 +19,9 @@ namespace {
 
 constexpr const char* kConfigFile = "config.json";
 constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
+constexpr std::size_t kMaxVocabularyBytes = std::size_t{64} << 20;
+// Part of the fingerprint: another vocabulary makes other ids of the same text.
+constexpr const char* kVocabularyFiles[] = {"tiktoken.model", "tokenizer_config.json"};
 constexpr int kScaleGroup = 32;  // MXFP4 weights that share a scale
 
 // Routed experts are stored in MXFP4: their rows are whole groups.
@@ -91,13 +94,28 @@ Status check_a_log_tails(const TensorTable& table, const ModelConfig& config) {
 
 // The number of layers in use belongs to it: what is built for the first few layers of a model is
 // not what the whole model needs, even from the same shards.
-std::string fingerprint_of(const std::string& config_json, int layers,
-                           const std::vector<std::string>& shard_digests) {
+std::string fingerprint_of(const std::string& config_json, const std::string& vocabulary,
+                           int layers, const std::vector<std::string>& shard_digests) {
   Hasher hasher;
   hasher.add(std::string_view(config_json));
+  hasher.add(std::string_view(vocabulary));
   hasher.add(static_cast<std::uint64_t>(layers));
   for (const std::string& digest : shard_digests) hasher.add(std::string_view(digest));
   return hasher.hex();
+}
+
+// The vocabulary's files, one after the other; one that is absent is empty.
+Result<std::string> read_vocabulary(const std::filesystem::path& directory) {
+  std::string files;
+  for (const char* name : kVocabularyFiles) {
+    std::error_code ignored;
+    const auto kind = std::filesystem::status(directory / name, ignored).type();
+    if (kind == std::filesystem::file_type::not_found) continue;
+    Result<std::string> content = read_text_file(directory / name, kMaxVocabularyBytes);
+    if (!content) return fail(ErrorCode::kUsage, "{}", content.error().message);
+    files += *content;
+  }
+  return files;
 }
 
 }  // namespace
@@ -128,7 +146,8 @@ Result<Checkpoint> Checkpoint::open(const std::filesystem::path& directory,
   K3_TRY(table.check());
   K3_TRY(check_a_log_tails(table, config));
 
-  std::string fingerprint = fingerprint_of(*config_json, config.layers, digests);
+  K3_ASSIGN(const std::string vocabulary, read_vocabulary(directory));
+  std::string fingerprint = fingerprint_of(*config_json, vocabulary, config.layers, digests);
   return Checkpoint(
       std::make_shared<const State>(State{directory, std::move(*config_json), std::move(config),
                                           model.layers, std::move(table), std::move(fingerprint)}));

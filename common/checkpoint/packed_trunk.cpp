@@ -10,6 +10,7 @@
 
 #include "common/base/file.h"
 #include "common/checkpoint/binary_file.h"
+#include "common/checkpoint/embedding_checksums.h"
 #include "common/storage/output_file.h"
 #include "common/storage/streaming_checksum.h"
 
@@ -17,11 +18,12 @@ namespace k3 {
 namespace {
 
 constexpr std::array<char, 8> kMagic = {'K', '3', 'T', 'R', 'U', 'N', 'K', '\0'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::uint64_t kUnitAlignment = 4096;
 constexpr std::size_t kCopyBytes = std::size_t{16} << 20;
 
-// The file begins with FileHeader, one FileUnit a unit and the FileBlocks; units follow, each at a
+// The file begins with FileHeader, one FileUnit a unit, the FileBlocks and the checksums of the
+// embedding's rows; units follow, each at a
 // multiple of kUnitAlignment.
 struct FileHeader {
   std::array<char, 8> magic;
@@ -30,10 +32,10 @@ struct FileHeader {
   std::uint32_t units;
   std::uint32_t blocks;
   std::uint32_t head_unit;
-  std::uint32_t reserved;  // 0
+  std::uint32_t embedding_rows;
   std::uint64_t file_bytes;
   std::array<char, kFingerprintChars> fingerprint;
-  std::uint64_t table_checksum;   // XXH3-64 of the units and blocks
+  std::uint64_t table_checksum;   // XXH3-64 of units, blocks and embedding checksums
   std::uint64_t header_checksum;  // XXH3-64 of the bytes before this field
 };
 static_assert(sizeof(FileHeader) == 88);
@@ -78,8 +80,9 @@ class Copier {
  public:
   using Progress = std::function<void(std::uint64_t, std::uint64_t)>;
 
-  Copier(const UnitTable& table, OutputFile& to, const Progress& progress)
-      : table_(table), to_(to), progress_(progress), total_(table.pass_bytes()) {}
+  // `more_bytes` will be read besides (more_progress()).
+  Copier(const UnitTable& table, OutputFile& to, const Progress& progress, std::uint64_t more_bytes)
+      : table_(table), to_(to), progress_(progress), total_(table.pass_bytes() + more_bytes) {}
 
   Status open_shards() {
     for (const std::filesystem::path& file : table_.files) {
@@ -87,6 +90,13 @@ class Copier {
       shards_.push_back(std::move(fd));
     }
     return {};
+  }
+
+  // Progress in bytes of what is read after the units.
+  std::function<void(std::uint64_t)> more_progress() const {
+    return [this](std::uint64_t bytes) {
+      if (progress_) progress_(done_ + bytes, total_);
+    };
   }
 
   // Writes the unit at `offset`; returns its checksum. Padding between blocks stays zero.
@@ -142,7 +152,8 @@ std::vector<FileUnit> place_units(const UnitTable& table, std::uint64_t first_of
   return units;
 }
 
-std::string table_bytes(const UnitTable& table, const std::vector<FileUnit>& units) {
+std::string table_bytes(const UnitTable& table, const std::vector<FileUnit>& units,
+                        const std::vector<std::uint64_t>& embedding) {
   std::string bytes;
   for (const FileUnit& unit : units) append_bytes(bytes, unit);
   for (const Unit& unit : table.units) {
@@ -151,6 +162,7 @@ std::string table_bytes(const UnitTable& table, const std::vector<FileUnit>& uni
                                     block.rows, static_cast<std::uint32_t>(block.encoding)});
     }
   }
+  for (const std::uint64_t row : embedding) append_bytes(bytes, row);
   return bytes;
 }
 
@@ -234,7 +246,8 @@ Result<FileHeader> read_header(int fd, const std::filesystem::path& path,
 Result<std::string> read_table(int fd, const std::filesystem::path& path,
                                const FileHeader& header) {
   const std::uint64_t bytes = std::uint64_t{header.units} * sizeof(FileUnit) +
-                              std::uint64_t{header.blocks} * sizeof(FileBlock);
+                              std::uint64_t{header.blocks} * sizeof(FileBlock) +
+                              std::uint64_t{header.embedding_rows} * sizeof(std::uint64_t);
   if (bytes > header.file_bytes - sizeof(FileHeader)) {
     return fail(ErrorCode::kWeights, "{}: a table of {} bytes in a file of {}", path.string(),
                 bytes, header.file_bytes);
@@ -265,6 +278,7 @@ Status fill_units(UnitTable& table, const FileHeader& header, const std::string&
   BinaryReader reader(records, file);
   K3_ASSIGN(const std::vector<FileUnit> units, reader.take_many<FileUnit>(header.units));
   K3_ASSIGN(const std::vector<FileBlock> blocks, reader.take_many<FileBlock>(header.blocks));
+  K3_ASSIGN(table.embedding_checksums, reader.take_many<std::uint64_t>(header.embedding_rows));
   BlockChecker checker(order, file);
   std::uint64_t file_end = sizeof(FileHeader) + records.size();
   std::size_t next = 0;
@@ -308,26 +322,30 @@ Status write_packed_trunk(const Checkpoint& checkpoint, const std::filesystem::p
                           const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
   K3_ASSIGN(const UnitTable table, unit_table_over_shards(checkpoint, unit_bytes));
   const std::size_t blocks = count_blocks(table);
-  const std::uint64_t table_end =
-      sizeof(FileHeader) + table.units.size() * sizeof(FileUnit) + blocks * sizeof(FileBlock);
+  const std::uint64_t table_end = sizeof(FileHeader) + table.units.size() * sizeof(FileUnit) +
+                                  blocks * sizeof(FileBlock) +
+                                  checkpoint.config().vocab * sizeof(std::uint64_t);
   std::vector<FileUnit> units = place_units(table, table_end);
   const std::uint64_t file_bytes = units.back().offset + units.back().bytes;
 
   K3_ASSIGN(OutputFile file, OutputFile::create(directory / kPackedTrunkFile, file_bytes));
-  Copier copier(table, file, progress);
+  const TensorPlace* const embedding_place = checkpoint.find(kEmbeddingName);
+  Copier copier(table, file, progress, embedding_place ? embedding_place->bytes : 0);
   K3_TRY(copier.open_shards());
   for (std::size_t i = 0; i < units.size(); ++i) {
     K3_ASSIGN(units[i].checksum, copier.copy(table.units[i], units[i].offset));
   }
 
-  const std::string records = table_bytes(table, units);
+  K3_ASSIGN(const std::vector<std::uint64_t> embedding,
+            embedding_checksums(checkpoint, copier.more_progress()));
+  const std::string records = table_bytes(table, units, embedding);
   FileHeader header{.magic = kMagic,
                     .version = kVersion,
                     .layers = static_cast<std::uint32_t>(checkpoint.config().layers),
                     .units = static_cast<std::uint32_t>(units.size()),
                     .blocks = static_cast<std::uint32_t>(blocks),
                     .head_unit = table.head_unit,
-                    .reserved = 0,
+                    .embedding_rows = static_cast<std::uint32_t>(embedding.size()),
                     .file_bytes = file_bytes,
                     .fingerprint = fingerprint_chars(checkpoint.fingerprint()),
                     .table_checksum = checksum(std::as_bytes(std::span(records))),
@@ -347,7 +365,8 @@ Result<UnitTable> open_packed_trunk(const std::filesystem::path& directory,
   UnitTable table{.fingerprint = checkpoint.fingerprint(),
                   .files = {path},
                   .units = {},
-                  .head_unit = header.head_unit};
+                  .head_unit = header.head_unit,
+                  .embedding_checksums = {}};
   K3_TRY(fill_units(table, header, records, trunk_order(checkpoint.config()), path.string()));
   return table;
 }

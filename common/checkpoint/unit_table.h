@@ -47,6 +47,7 @@ struct UnitTable {
   std::vector<std::filesystem::path> files;
   std::vector<Unit> units;      // in pass order
   std::uint32_t head_unit = 0;  // units from here on hold only tensors of the output head
+  std::vector<std::uint64_t> embedding_checksums;  // XXH3-64 by token id, in a packed file
 
   std::uint64_t pass_bytes() const;  // read in one pass: the sum of all extents
   std::uint64_t largest_unit_bytes() const;

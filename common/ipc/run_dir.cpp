@@ -93,4 +93,8 @@ Result<UniqueFd> lock_endpoint(const Endpoint& endpoint) {
   }
 }
 
+bool holds_endpoint(const UniqueFd& lock, const Endpoint& endpoint) {
+  return lock.valid() && is_current(lock.get(), endpoint.lock_path);
+}
+
 }  // namespace k3::ipc

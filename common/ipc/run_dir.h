@@ -32,4 +32,8 @@ Status prepare_run_dir(const std::filesystem::path& run_dir);
 // the file. kFailed naming the holder's process id when another one has it.
 Result<UniqueFd> lock_endpoint(const Endpoint& endpoint);
 
+// Whether `lock`, of lock_endpoint(), still is the endpoint's lock file: not after the run directory
+// was removed, and the files there may be another process's.
+bool holds_endpoint(const UniqueFd& lock, const Endpoint& endpoint);
+
 }  // namespace k3::ipc

@@ -100,7 +100,7 @@ Server::State::~State() {
   loop.remove(router_watch);
   for (const auto& [id, peer] : peers.all()) loop.remove(peer.watch);
   router.close();  // before the lifelines: last messages get a head start on their end of file
-  if (!lock.valid()) return;
+  if (!holds_endpoint(lock, endpoint)) return;
   ::unlink(endpoint.lifeline_path.c_str());
   ::unlink(endpoint.zmq_path.c_str());
   ::unlink(endpoint.lock_path.c_str());

@@ -6,8 +6,8 @@
 #include <utility>
 #include <variant>
 
-#include "common/checkpoint/compute_memory.h"
 #include "common/kernels/select.h"
+#include "common/plan/compute_memory.h"
 #include "services/compute/cpus.h"
 
 namespace k3::compute {
@@ -196,7 +196,7 @@ ipc::ComputeDescription ComputeService::description() const {
 
 std::vector<PlannedMemory> ComputeService::memory_plan() const {
   return {{"activations", activation_bytes(config_, options_.chunk, options_.max_positions)},
-          {"sequence state", sequence_bytes(config_, options_.max_positions)}};
+          {"sequence", sequence_bytes(config_, options_.max_positions)}};
 }
 
 ipc::Stats ComputeService::stats() const {

@@ -6,15 +6,6 @@
 
 namespace k3::compute {
 
-namespace {
-
-std::size_t whole_blocks(std::size_t positions) {
-  constexpr std::size_t kBlock = kLatentBlockPositions;
-  return (positions + kBlock - 1) / kBlock * kBlock;
-}
-
-}  // namespace
-
 Mla::Mla(const ModelConfig& config, std::size_t max_rows, const kernels::Multiplier& multiplier)
     : config_(config), multiplier_(multiplier) {
   const std::size_t heads = config.mla_heads;
@@ -64,7 +55,8 @@ void Mla::make_room_for_scores(std::span<const Row> rows) {
   for (const Row& row : rows) positions = std::max<std::size_t>(positions, row.position + 1);
   if (positions <= score_positions_) return;
   score_positions_ = whole_blocks(positions);
-  scores_.resize(config_.mla_heads * score_positions_);
+  scores_ = {};  // freed first: the plan has room for one
+  scores_ = std::vector<float>(config_.mla_heads * score_positions_);
 }
 
 Status Mla::run(TrunkCursor& trunk, int layer, std::span<const Row> rows, const float* x,

@@ -17,7 +17,8 @@ Model::Model(ModelConfig config, std::size_t max_rows, const kernels::Multiplier
       pump_(std::move(pump)),
       cursor_(order_, trunk, multiplier),
       layers_(config_, max_rows, multiplier, experts),
-      final_(max_rows * config_.hidden) {}
+      final_(max_rows * config_.hidden),
+      logits_(max_rows * config_.vocab) {}
 
 Result<std::span<const float>> Model::forward(std::span<const Row> rows, bool another_follows) {
   K3_CHECK(!rows.empty() && rows.size() <= max_rows_, "rows outside the buffers");
@@ -70,14 +71,12 @@ Status Model::run_head(std::span<const Row> rows, std::size_t wanted) {
     if (kept != r) std::copy_n(final_.data() + r * hidden, hidden, final_.data() + kept * hidden);
     ++kept;
   }
-  logits_.resize(std::max(logits_.size(), wanted * config_.vocab));
   return cursor_.multiply(-1, TrunkRole::kHead, final_.data(), hidden, wanted, logits_.data(),
                           config_.vocab);
 }
 
 std::uint64_t Model::bytes() const {
-  return layers_.bytes() +
-         (final_.size() + std::uint64_t{max_rows_} * config_.vocab) * sizeof(float);
+  return layers_.bytes() + (final_.size() + logits_.size()) * sizeof(float);
 }
 
 }  // namespace k3::compute

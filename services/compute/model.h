@@ -40,7 +40,7 @@ class Model {
   Result<std::span<const float>> forward(std::span<const Row> rows, bool another_follows);
 
   // Bytes of all buffers, logits of every row of a batch included: activation_bytes() of max_rows()
-  // and the longest sequence so far (common/checkpoint/compute_memory.h).
+  // and the longest sequence so far (common/plan/compute_memory.h).
   std::uint64_t bytes() const;
 
   std::uint64_t passes() const { return passes_; }
@@ -61,7 +61,7 @@ class Model {
   TrunkCursor cursor_;
   LayerStack layers_;
   std::vector<float> final_;   // [rows][hidden]
-  std::vector<float> logits_;  // [wanted][vocab]
+  std::vector<float> logits_;  // [max_rows][vocab]
   std::uint64_t passes_ = 0;
 };
 

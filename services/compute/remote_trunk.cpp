@@ -209,8 +209,8 @@ Result<TrunkBlock> RemoteTrunk::block() {
 
 Result<TrunkBlock> RemoteTrunk::view(const Unit& unit) const {
   const ipc::Block& block = unit.ready.blocks[unit.block];
-  // Units of a lost service were forgotten, so this cannot be stale: when it fails, the service that
-  // is connected refers to what it does not have, and asking it again would not help.
+  // Units of a lost service were forgotten, so this cannot be stale: when it fails, the service
+  // that is connected refers to what it does not have, and asking it again would not help.
   K3_ASSIGN(const std::span<const std::byte> bytes, client_->resolve(unit.ready.ref));
   if (block.rows == 0 || block.offset > bytes.size() ||
       block.length > bytes.size() - block.offset) {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "common/base/check.h"
-#include "common/checkpoint/compute_memory.h"
+#include "common/plan/compute_memory.h"
 
 namespace k3::compute {
 

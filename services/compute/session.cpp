@@ -16,14 +16,10 @@ std::size_t history_floats(const ModelConfig& config) {
   return std::size_t{3} * config.kda_width() * (config.conv_taps - 1);
 }
 
-std::size_t blocks_for(std::size_t positions) {
-  return (positions + kLatentBlockPositions - 1) / kLatentBlockPositions;
-}
-
 }  // namespace
 
 void LatentCache::reserve(std::size_t positions) {
-  while (blocks_.size() < blocks_for(positions))
+  while (blocks_.size() * kLatentBlockPositions < positions)
     blocks_.emplace_back(kLatentBlockPositions * width_);
 }
 

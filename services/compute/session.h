@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/checkpoint/compute_memory.h"
 #include "common/checkpoint/model_config.h"
+#include "common/plan/compute_memory.h"
 
 namespace k3::compute {
 
@@ -55,7 +55,7 @@ class Session {
   KdaState& kda(int layer);
   LatentCache& latents(int layer);
 
-  // Held now: sequence_bytes() of its longest length so far (common/checkpoint/compute_memory.h).
+  // Held now: sequence_bytes() of its longest length so far (common/plan/compute_memory.h).
   std::uint64_t bytes() const;
 
  private:

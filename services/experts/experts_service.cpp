@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "common/checkpoint/checkpoint.h"
+#include "common/checkpoint/work_folder.h"
 #include "common/ipc/run_dir.h"
 #include "common/observe/memory.h"
 #include "services/experts/lru_policy.h"
@@ -18,7 +19,7 @@ constexpr std::uint32_t kRegion = 0;
 
 Result<ExpertIndex> open_index(const ExpertsService::Options& options,
                                const Checkpoint& checkpoint) {
-  const std::filesystem::path directory = options.work.value_or(options.model / ".k3");
+  const std::filesystem::path directory = work_folder(options.work, checkpoint);
   const std::filesystem::path file = directory / kExpertIndexFile;
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) {

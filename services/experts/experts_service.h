@@ -26,7 +26,7 @@ class ExpertsService {
   struct Options {
     std::filesystem::path run_dir;
     std::filesystem::path model;                // checkpoint directory
-    std::optional<std::filesystem::path> work;  // directory of experts.k3x; else MODEL/.k3
+    std::optional<std::filesystem::path> work;  // base of work_folder()
     double cache_gb = 1;                        // 10^9 bytes
     std::optional<int> layers;
     std::size_t io_threads = 8;

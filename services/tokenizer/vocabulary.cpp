@@ -59,6 +59,13 @@ std::optional<std::int32_t> parse_decimal(std::string_view text) {
   return number;
 }
 
+// kUsage, since trying again does not mend it.
+Result<std::string> read_vocabulary_file(const std::filesystem::path& path) {
+  Result<std::string> content = read_text_file(path, kMaxFileBytes);
+  if (!content) return fail(ErrorCode::kUsage, "{}", content.error().message);
+  return content;
+}
+
 // A file that is there but cannot be looked at is not absent: opening it will say why.
 bool is_absent(const std::filesystem::path& path) {
   std::error_code ignored;
@@ -74,10 +81,10 @@ Result<std::optional<Vocabulary>> Vocabulary::load(const std::filesystem::path& 
 
   std::optional<SpecialNames> names;
   if (!is_absent(config_path)) {
-    K3_ASSIGN(const std::string json, read_text_file(config_path, kMaxFileBytes));
+    K3_ASSIGN(const std::string json, read_vocabulary_file(config_path));
     K3_ASSIGN(names, parse_special_names(json, config_path.string()));
   }
-  K3_ASSIGN(const std::string tiktoken, read_text_file(ranks_path, kMaxFileBytes));
+  K3_ASSIGN(const std::string tiktoken, read_vocabulary_file(ranks_path));
   K3_ASSIGN(std::optional<Vocabulary> vocabulary, parse(tiktoken, names, ranks_path.string()));
   return vocabulary;
 }

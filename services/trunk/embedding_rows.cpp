@@ -8,7 +8,8 @@
 
 namespace k3::trunk {
 
-Result<EmbeddingRows> EmbeddingRows::create(const TensorPlace& table, std::uint32_t file) {
+Result<EmbeddingRows> EmbeddingRows::create(const TensorPlace& table, std::uint32_t file,
+                                            std::vector<std::uint64_t> checksums) {
   if (table.dtype != DType::kF32 && table.dtype != DType::kBf16) {
     return fail(ErrorCode::kWeights, "{}: stored as {}, expected F32 or BF16", kEmbeddingName,
                 name_of(table.dtype));
@@ -17,7 +18,12 @@ Result<EmbeddingRows> EmbeddingRows::create(const TensorPlace& table, std::uint3
     return fail(ErrorCode::kWeights, "{}: {} dimensions, expected [vocab, hidden]", kEmbeddingName,
                 table.shape.size());
   }
+  if (!checksums.empty() && checksums.size() != table.shape[0]) {
+    return fail(ErrorCode::kWeights, "{}: {} rows, {} checksums of rows", kEmbeddingName,
+                table.shape[0], checksums.size());
+  }
   EmbeddingRows rows;
+  rows.checksums_ = std::move(checksums);
   rows.file_ = file;
   rows.table_offset_ = table.offset;
   rows.vocab_ = table.shape[0];
@@ -55,6 +61,7 @@ Result<std::vector<ReadJob>> EmbeddingRows::begin(ClientId client, std::uint64_t
     jobs[i].label = fmt::format("embedding row of token {}", id);
     jobs[i].extents = {{file_, table_offset_ + id * row_bytes_,
                         std::span(request.data).subspan(i * row_bytes_, row_bytes_)}};
+    if (!checksums_.empty()) jobs[i].checksum = checksums_[id];
     jobs[i].urgent = true;
   }
   return jobs;

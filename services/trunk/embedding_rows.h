@@ -33,8 +33,9 @@ class EmbeddingRows {
   static constexpr std::size_t kMaxOpenRequests = 16;  // of all clients
 
   // The table is row-major [vocab, hidden], F32 or BF16 (kWeights otherwise), in `file` of the read
-  // engine. Job ids are kFirstJobId and above.
-  static Result<EmbeddingRows> create(const TensorPlace& table, std::uint32_t file);
+  // engine; `checksums` by token id, or empty. Job ids are kFirstJobId and above.
+  static Result<EmbeddingRows> create(const TensorPlace& table, std::uint32_t file,
+                                      std::vector<std::uint64_t> checksums);
   static constexpr std::uint64_t kFirstJobId = std::uint64_t{1} << 63;
 
   // The reads for one request. kUsage for no or too many ids, an id outside the vocabulary, or too
@@ -61,6 +62,7 @@ class EmbeddingRows {
   std::uint32_t row_bytes_ = 0;
   std::uint64_t vocab_ = 0;
   TrunkEncoding encoding_ = TrunkEncoding::kRawBf16;
+  std::vector<std::uint64_t> checksums_;       // XXH3-64 by token id; empty when there are none
   std::map<std::uint64_t, Request> requests_;  // by number
   std::uint64_t next_request_ = 0;
 };

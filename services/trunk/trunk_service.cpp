@@ -42,7 +42,7 @@ Result<TrunkService::Parts> TrunkService::open(const Options& options) {
   if (embedding == nullptr) return fail(ErrorCode::kWeights, "{}: not found", kEmbeddingName);
   K3_ASSIGN(const std::uint32_t embedding_file,
             engine->add_file(checkpoint.shards().at(embedding->shard).path));
-  K3_ASSIGN(EmbeddingRows rows, EmbeddingRows::create(*embedding, embedding_file));
+  K3_ASSIGN(EmbeddingRows rows, EmbeddingRows::create(*embedding, embedding_file, table.embedding_checksums));
   K3_TRY(check_plan({{"trunk arena", plan.arena_bytes()}}, read_memory_limits()));
   K3_ASSIGN(Arena arena, Arena::create("k3-trunk", plan.arena_bytes()));
   return Parts{std::move(checkpoint), std::move(table),  std::move(plan), std::move(arena),

@@ -1,6 +1,7 @@
 """A weight that cannot be read ends its request by name, and only its request; a shard that cannot be opened ends the start."""
 
 import os
+import signal
 
 import pytest
 
@@ -58,6 +59,21 @@ def test_corrupted_packed_unit_is_found_by_its_checksum(faults, tmp_path):
         assert run(pipeline, check=True).stdout == expected
 
 
+def test_corrupted_embedding_row_is_found_by_its_checksum(faults, tmp_path):
+    model = tmp_path / "model"
+    awkward_checkpoints.write_checkpoint("odd_widths", model)
+    k3.k3("pack", "--model", model, "--out", tmp_path / "packed", "--unit-mb", "0.05")
+    with k3.pipeline(tmp_path, environment={"K3_READ_FAULTS": str(faults)}, model=model,
+                     trunk=tmp_path / "packed") as pipeline:
+        expected = run(pipeline, check=True).stdout
+        faults.write_text("corrupt embedding row of token 60\n")
+        failed = run(pipeline, check=False)
+        assert failed.returncode == 4, failed.stderr
+        assert "embedding row of token 60" in failed.stderr and "checksum" in failed.stderr
+        faults.unlink()
+        assert run(pipeline, check=True).stdout == expected
+
+
 def test_corrupted_expert_is_found_by_its_checksum(faults, tmp_path):
     model, work = tmp_path / "model", tmp_path / "work"
     awkward_checkpoints.write_checkpoint("odd_widths", model)
@@ -74,22 +90,23 @@ def test_corrupted_expert_is_found_by_its_checksum(faults, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["absent", "folder", "pipe"])
-def test_shard_that_is_no_file_ends_the_start_once(damage, tmp_path):
-    model, work = tmp_path / "model", tmp_path / "work"
+def test_shard_that_is_no_file_ends_its_stages_once(damage, tmp_path):
+    model = tmp_path / "model"
     awkward_checkpoints.write_checkpoint("odd_widths", model)
-    k3.k3("index", "--model", model, "--work", work)
     shard = sorted(model.glob("*.safetensors"))[-1]
-    shard.unlink()
-    if damage == "folder":
-        shard.mkdir()
-    if damage == "pipe":
-        os.mkfifo(shard)
-    running = k3.Pipeline(tmp_path / "run", dict(model=model, work=work), {})
-    started = running.start()
-    try:
-        assert started.returncode == 4, started.stderr
-        assert shard.name in started.stderr
+    with k3.pipeline(tmp_path, model=model) as running:
+        shard.unlink()
+        if damage == "folder":
+            shard.mkdir()
+        if damage == "pipe":
+            os.mkfifo(shard)
         for stage in ("trunk", "experts"):
-            assert running.log(stage).count("exit error=") <= 1, stage
-    finally:
+            os.kill(running.pid(stage), signal.SIGKILL)
+        for stage in ("trunk", "experts"):
+            failed = running.run_dir / f"{stage}.failed"
+            k3.wait_until(failed.exists, f"the supervisor to give up on {stage}")
+            assert failed.read_text().startswith("4\n") and shard.name in failed.read_text()
+            assert running.log(stage).count("exit error=") == 1, stage
         running.stop()
+        started = running.start()
+        assert started.returncode == 4 and shard.name in started.stderr

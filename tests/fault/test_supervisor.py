@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -39,14 +40,28 @@ def test_a_configuration_error_is_not_retried(tmp_path):
     model = tmp_path / "model"
     awkward_checkpoints.write_checkpoint("odd_widths", model)
     k3.k3("index", "--model", model, "--work", tmp_path / "work")
-    running = k3.Pipeline(tmp_path / "run", dict(model=model, work=tmp_path / "work", cache_gb="0.000001"), {})
+    running = k3.Pipeline(tmp_path / "run", dict(model=model, work=tmp_path / "work", isa="neon9"), {})
     started = running.start()
     try:
         assert started.returncode == 2
-        assert "experts" in started.stderr
-        assert running.log("experts").count("exit error=") == 1
+        assert "compute" in started.stderr and "neon9" in started.stderr
+        assert running.log("compute").count("exit error=") == 1
     finally:
         running.stop()
+
+
+def test_a_pipeline_whose_run_directory_is_removed_ends(tmp_path):
+    with k3.pipeline(tmp_path, model=k3.DEMO) as running:
+        shutil.rmtree(running.run_dir)
+        k3.wait_until(lambda: k3.stage_processes() == [], "the end of all stages")
+
+
+def test_a_supervisor_that_is_stopped_can_be_ended(tmp_path):
+    with k3.pipeline(tmp_path, model=k3.DEMO) as running:
+        os.kill(int((running.run_dir / "supervisord.pid").read_text()), signal.SIGSTOP)
+        running.stop()
+        assert not running.run_dir.exists()
+        k3.wait_until(lambda: k3.stage_processes() == [], "the end of all stages")
 
 
 def test_a_stage_started_late_is_waited_for(tmp_path):

@@ -292,6 +292,12 @@ def test_control_sets_the_log_level_and_stops_a_stage(tmp_path):
         k3.wait_until(lambda: running.pid("trunk") not in (None, before), "the supervisor's restart")
 
 
+def test_a_standing_pipeline_of_some_layers_finds_their_index(model, tmp_path):
+    k3.k3("index", "--model", model, "--layers", "2", "--work", tmp_path / "work")
+    with k3.pipeline(tmp_path, model=model, layers=2) as it:
+        assert "2 of 7 layers" in k3.k3("run", "--pipeline", it.run_dir, "--ids", "3", "--gen", "1").stderr
+
+
 def test_verify_looks_where_pack_and_index_of_some_layers_wrote(tmp_path):
     model = tmp_path / "model"
     awkward_checkpoints.write_checkpoint("odd_widths", model)

@@ -15,6 +15,7 @@ using Action = std::function<Status()>;
 // Each adds one subcommand with its flags to `root`; when it is the one called, `action` becomes
 // its action. `root` and `action` outlive parsing.
 void add_run(CLI::App& root, Action& action);              // run.cpp
+void add_plan(CLI::App& root, Action& action);             // plan.cpp
 void add_status(CLI::App& root, Action& action);           // status.cpp
 void add_control(CLI::App& root, Action& action);          // control.cpp
 void add_pack(CLI::App& root, Action& action);             // pack.cpp

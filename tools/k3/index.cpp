@@ -7,6 +7,7 @@
 
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/expert_index.h"
+#include "common/checkpoint/work_folder.h"
 #include "tools/k3/commands.h"
 #include "tools/k3/output_folder.h"
 #include "tools/k3/progress_bar.h"

@@ -23,6 +23,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   k3::cli::Action action;
   k3::cli::add_run(app, action);
+  k3::cli::add_plan(app, action);
   k3::cli::add_pack(app, action);
   k3::cli::add_index(app, action);
   k3::cli::add_verify(app, action);

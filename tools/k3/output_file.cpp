@@ -60,6 +60,9 @@ Status check_output(const std::filesystem::path& path, std::string_view flag, Ou
     return fail(ErrorCode::kOutput, "{} {}: {}", flag, path.string(), std::strerror(error));
   };
   const auto found = status_of(path);
+  // Absent is fine; a loop of links, a name too long or a folder that cannot be entered is not.
+  if (!found && errno != ENOENT) return refuse(errno);
+  if (path.filename().empty()) return refuse(path.empty() ? ENOENT : EISDIR);
   if (found && S_ISDIR(found->st_mode)) return refuse(EISDIR);
   if (found && ::access(path.c_str(), W_OK) != 0) return refuse(errno);
   if (found && how == Output::kInPlace) return {};

@@ -9,13 +9,6 @@
 
 namespace k3::cli {
 
-std::filesystem::path work_folder(const std::optional<std::filesystem::path>& base,
-                                  const Checkpoint& checkpoint) {
-  const auto folder = std::filesystem::absolute(base.value_or(checkpoint.directory() / ".k3"));
-  const int layers = checkpoint.config().layers;
-  return layers == checkpoint.model_layers() ? folder : folder / fmt::format("layers-{}", layers);
-}
-
 Status make_writable(const std::filesystem::path& folder, std::string_view flag) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);

@@ -8,6 +8,7 @@
 
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/packed_trunk.h"
+#include "common/checkpoint/work_folder.h"
 #include "tools/k3/commands.h"
 #include "tools/k3/output_folder.h"
 #include "tools/k3/progress_bar.h"

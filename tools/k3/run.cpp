@@ -24,15 +24,17 @@ namespace {
 // never costs a budget of exactly n slots one of them.
 std::string as_gigabytes(std::uint64_t bytes) { return fmt::format("{}.5e-9", bytes); }
 
-PipelineSettings pipeline_settings(const RunOptions& options, const PreparedModel& model) {
+PipelineSettings pipeline_settings(const RunOptions& options, const PlannedModel& model) {
   PipelineSettings settings = {{"model", model.checkpoint.directory().string()},
-                               {"work", model.work.string()},
                                {"trunk_gb", as_gigabytes(model.plan.trunk_budget)},
                                {"cache_gb", as_gigabytes(model.plan.expert_budget)},
-                               {"max_positions", fmt::format("{}", model.positions)}};
+                               {"max_positions", fmt::format("{}", model.plan.positions)}};
   const auto add = [&settings](const char* name, const auto& value) {
     if (value) settings.emplace_back(name, fmt::format("{}", *value));
   };
+  if (options.work) {
+    settings.emplace_back("work", std::filesystem::absolute(*options.work).string());
+  }
   if (model.trunk) settings.emplace_back("trunk", model.trunk->string());
   add("threads", options.threads);
   add("chunk", options.chunk);
@@ -43,23 +45,11 @@ PipelineSettings pipeline_settings(const RunOptions& options, const PreparedMode
   return settings;
 }
 
-void print_plan(const RunPlan& plan, const MemoryLimits& limits) {
-  std::string text = "memory plan:\n";
-  for (const PlannedMemory& line : plan.lines) {
-    text += fmt::format("  {:<20} {:>12}\n", line.what, human_bytes(line.bytes));
-  }
-  const auto usable = limits.usable_bytes();
-  text +=
-      fmt::format("  {:<20} {:>12} of {} usable\n", "sum", human_bytes(planned_bytes(plan.lines)),
-                  usable ? human_bytes(*usable) : std::string("unknown"));
-  tell(text);
-}
-
 Status run_privately(const RunOptions& options, const Prompt& prompt) {
   K3_ASSIGN(const std::filesystem::path script, find_supervisor_script());
   const MemoryLimits limits = read_memory_limits();
-  K3_ASSIGN(const PreparedModel model, prepare_model(options, prompt, limits));
-  print_plan(model.plan, limits);
+  K3_ASSIGN(const PlannedModel model, prepare_model(options, prompt, limits));
+  tell(plan_text(model.plan, limits));
 
   // From here on a signal must stop the pipeline in order.
   K3_ASSIGN(const int stop_fd, stop_signal_fd());
@@ -87,6 +77,10 @@ Status run(const RunOptions& options) {
   if (options.json) K3_TRY(check_output(*options.json, "--json", Output::kReplaced));
   if (options.logits) {
     K3_TRY(check_output(*options.logits, "--dump-logits", Output::kInPlace));
+  }
+  if (options.json && options.json == options.logits) {
+    return fail(ErrorCode::kUsage, "--json and --dump-logits name the same file, {}",
+                options.json->string());
   }
   K3_ASSIGN(const Prompt prompt, read_prompt(options));
   return options.pipeline ? run_on_pipeline(options, prompt) : run_privately(options, prompt);

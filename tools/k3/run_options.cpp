@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -23,6 +23,8 @@ namespace {
 constexpr std::size_t kMaxPromptBytes = std::size_t{64} << 20;
 // The chat format adds fewer ids than this around one user turn.
 constexpr std::uint64_t kChatFrameIds = 64;
+// What the services take at most.
+constexpr double kMostGigabytes = 1e6;
 
 template <class Number>
 std::optional<Number> parse_number(std::string_view text) {
@@ -48,8 +50,9 @@ CLI::Validator positive_number() {
   return CLI::Validator(
       [](std::string& text) {
         const auto value = parse_number<double>(text);
-        if (value && std::isfinite(*value) && *value > 0) return std::string();
-        return fmt::format("expected a number above 0, found \"{}\"", text);
+        if (value && *value > 0 && *value <= kMostGigabytes) return std::string();
+        return fmt::format("expected a number above 0 and at most {}, found \"{}\"", kMostGigabytes,
+                           text);
       },
       "POSITIVE");
 }
@@ -81,40 +84,22 @@ void add_output_flags(CLI::App& command, RunOptions& options) {
   command.add_flag("-v,--verbose", options.verbose, "a line a token on stderr");
 }
 
-// Flags that shape a private pipeline, so they make no sense with a running one.
-void add_pipeline_flags(CLI::App& command, RunOptions& options, CLI::Option* pipeline) {
-  constexpr int kMaxInt = std::numeric_limits<int>::max();
-  const std::initializer_list<CLI::Option*> flags = {
-      command.add_option("--work", options.work,
-                         "directory of the expert index (default: MODEL/.k3)"),
-      command.add_option("--trunk", options.trunk,
-                         "directory of the packed trunk (default: the one in --work, if any)"),
-      command
-          .add_option("--trunk-gb", options.trunk_gb,
-                      "memory for the trunk in GB (default: from free memory)")
-          ->check(positive_number()),
-      command
-          .add_option("--cache-gb", options.cache_gb,
-                      "memory for the expert cache in GB (default: from free memory)")
-          ->check(positive_number()),
-      command
-          .add_option("--unit-mb", options.unit_mb,
-                      "unit size in MB when streaming from the shards")
-          ->check(positive_number()),
+// Flags of a private pipeline that do not change its memory.
+std::vector<CLI::Option*> add_worker_flags(CLI::App& command, RunOptions& options) {
+  return {
       command.add_option("--threads", options.threads, "compute threads (default: allowed CPUs)")
-          ->check(whole_number(1, 4096)),
-      command.add_option("--chunk", options.chunk, "prompt positions a prefill pass takes")
-          ->check(whole_number(1, 65536)),
-      command
-          .add_option("--layers", options.layers,
-                      "use only the first N layers of a partial download; not the model")
-          ->check(whole_number(1, kMaxInt)),
+          ->check(whole_number(1, 1024)),
       command.add_option("--isa", options.isa, "kernel table (default: the best this CPU has)"),
       command
           .add_option("--mla-norm-eps", options.mla_norm_eps,
                       "epsilon of the two MLA low-rank norms (default: 1e-6)")
           ->check(positive_number())};
-  for (CLI::Option* flag : flags) flag->excludes(pipeline);
+}
+
+// An id stands for at least one byte, but a byte that is no UTF-8 becomes the three of U+FFFD.
+std::uint64_t most_text_ids(std::string_view text) {
+  const auto ascii = std::count_if(text.begin(), text.end(), [](char c) { return c >= 0; });
+  return 3 * text.size() - 2 * static_cast<std::uint64_t>(ascii);
 }
 
 tl::unexpected<Error> unreadable_prompt(const std::filesystem::path& path,
@@ -142,6 +127,32 @@ Result<std::string> read_prompt_file(const std::filesystem::path& path) {
 
 }  // namespace
 
+std::vector<CLI::Option*> add_memory_flags(CLI::App& command, RunOptions& options) {
+  constexpr int kMaxInt = std::numeric_limits<int>::max();
+  return {command.add_option("--work", options.work,
+                             "directory of the expert index (default: MODEL/.k3)"),
+          command.add_option("--trunk", options.trunk,
+                             "directory of the packed trunk (default: the one in --work, if any)"),
+          command
+              .add_option("--trunk-gb", options.trunk_gb,
+                          "memory for the trunk in GB (default: from free memory)")
+              ->check(positive_number()),
+          command
+              .add_option("--cache-gb", options.cache_gb,
+                          "memory for the expert cache in GB (default: from free memory)")
+              ->check(positive_number()),
+          command
+              .add_option("--unit-mb", options.unit_mb,
+                          "unit size in MB when streaming from the shards")
+              ->check(positive_number()),
+          command.add_option("--chunk", options.chunk, "prompt positions a prefill pass takes")
+              ->check(whole_number(1, 4096)),
+          command
+              .add_option("--layers", options.layers,
+                          "use only the first N layers of a partial download; not the model")
+              ->check(whole_number(1, kMaxInt))};
+}
+
 void add_run_flags(CLI::App& command, RunOptions& options) {
   constexpr int kMaxInt = std::numeric_limits<int>::max();
   CLI::Option_group* target = command.add_option_group("target", "at least one of");
@@ -159,7 +170,8 @@ void add_run_flags(CLI::App& command, RunOptions& options) {
       ->take_all();
   command.add_flag("--recompute", options.recompute,
                    "carry no state: run the whole prefix for every token (for validation)");
-  add_pipeline_flags(command, options, pipeline);
+  for (CLI::Option* flag : add_memory_flags(command, options)) flag->excludes(pipeline);
+  for (CLI::Option* flag : add_worker_flags(command, options)) flag->excludes(pipeline);
   add_output_flags(command, options);
 }
 
@@ -168,9 +180,9 @@ std::uint64_t Prompt::most_ids() const {
     case Kind::kIds:
       return ids.size();
     case Kind::kText:
-      return text.size();  // every id stands for at least one byte
+      return most_text_ids(text);
     case Kind::kChat:
-      return text.size() + kChatFrameIds;
+      return most_text_ids(text) + kChatFrameIds;
   }
   return 0;
 }

@@ -46,6 +46,10 @@ struct RunOptions {
   bool verbose = false;
 };
 
+// The flags that decide how much memory a private pipeline needs, of `k3 run` and `k3 plan`.
+// `options` outlives parsing.
+std::vector<CLI::Option*> add_memory_flags(CLI::App& command, RunOptions& options);
+
 // Declares every flag of `k3 run` on `command`; `options` outlives parsing. A value that is out of
 // range, or a combination that makes no sense, is a CLI::ParseError naming it.
 void add_run_flags(CLI::App& command, RunOptions& options);

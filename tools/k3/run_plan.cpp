@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "common/checkpoint/compute_memory.h"
+#include "common/plan/compute_memory.h"
+#include "tools/k3/report.h"
 
 namespace k3::cli {
 namespace {
@@ -40,11 +41,11 @@ Result<RunPlan> plan_run(const PlanInputs& inputs, const MemoryLimits& limits) {
   const std::uint64_t all_experts = inputs.experts * inputs.expert_slot_bytes;
 
   RunPlan plan;
-  plan.lines = {
-      {"compute state", sequence_bytes(inputs.config, inputs.positions)},
-      {"compute activations", activation_bytes(inputs.config, inputs.chunk, inputs.positions)},
-      {"vocabulary", kVocabularyBytes},
-      {"processes", kProcessBytes}};
+  plan.positions = inputs.positions;
+  plan.lines = {{"sequence", sequence_bytes(inputs.config, inputs.positions)},
+                {"activations", activation_bytes(inputs.config, inputs.chunk, inputs.positions)},
+                {"vocabulary", kVocabularyBytes},
+                {"processes", kProcessBytes}};
   const std::uint64_t usable = limits.usable_bytes().value_or(kUnknownUsableBytes);
   std::uint64_t left = less(usable / 100 * kUsablePercent, planned_bytes(plan.lines));
 
@@ -62,6 +63,17 @@ Result<RunPlan> plan_run(const PlanInputs& inputs, const MemoryLimits& limits) {
   plan.lines.push_back(
       {"experts", arena_bytes(plan.expert_budget, inputs.expert_slot_bytes, inputs.experts)});
   return plan;
+}
+
+std::string plan_text(const RunPlan& plan, const MemoryLimits& limits) {
+  std::string text = "memory plan:\n";
+  for (const PlannedMemory& line : plan.lines) {
+    text += fmt::format("  {:<20} {:>12}\n", line.what, human_bytes(line.bytes));
+  }
+  const auto usable = limits.usable_bytes();
+  return text + fmt::format("  {:<20} {:>12} of {} usable\n", "sum",
+                            human_bytes(planned_bytes(plan.lines)),
+                            usable ? human_bytes(*usable) : std::string("unknown"));
 }
 
 }  // namespace k3::cli

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/base/result.h"
@@ -29,6 +30,7 @@ struct PlanInputs {
 struct RunPlan {
   std::uint64_t trunk_budget = 0;  // bytes
   std::uint64_t expert_budget = 0;
+  std::uint64_t positions = 0;       // of the longest sequence
   std::vector<PlannedMemory> lines;  // what each part will hold at most
 };
 
@@ -38,5 +40,8 @@ struct RunPlan {
 // one unit or one expert, with both numbers. Whether the plan fits is check_plan's answer.
 inline constexpr std::uint64_t kUnknownUsableBytes = 4'000'000'000;
 Result<RunPlan> plan_run(const PlanInputs& inputs, const MemoryLimits& limits);
+
+// The plan for the terminal: a line a part, their sum, the limit.
+std::string plan_text(const RunPlan& plan, const MemoryLimits& limits);
 
 }  // namespace k3::cli

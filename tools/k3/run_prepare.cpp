@@ -9,6 +9,7 @@
 #include "common/checkpoint/expert_index.h"
 #include "common/checkpoint/packed_trunk.h"
 #include "common/checkpoint/unit_table.h"
+#include "common/checkpoint/work_folder.h"
 #include "tools/k3/output_folder.h"
 #include "tools/k3/progress_bar.h"
 
@@ -39,7 +40,7 @@ std::optional<std::filesystem::path> packed_trunk_dir(const RunOptions& options,
 }
 
 PlanInputs plan_inputs(const RunOptions& options, const Checkpoint& checkpoint,
-                       const UnitTable& units, std::uint64_t prompt_ids) {
+                       const UnitTable& units, std::uint64_t positions) {
   const ModelConfig& config = checkpoint.config();
   const int moe_layers = std::max(0, config.layers - config.dense_layers);
   PlanInputs inputs;
@@ -48,7 +49,7 @@ PlanInputs plan_inputs(const RunOptions& options, const Checkpoint& checkpoint,
   inputs.trunk_slot_bytes = round_up(units.largest_unit_bytes(), kTrunkSlotAlign);
   inputs.experts = static_cast<std::uint64_t>(moe_layers) * config.experts;
   inputs.expert_slot_bytes = round_up(expert_bytes(config), kExpertSlotAlign);
-  inputs.positions = prompt_ids + options.max_tokens;
+  inputs.positions = positions;
   if (options.chunk) inputs.chunk = static_cast<std::uint64_t>(*options.chunk);
   inputs.trunk_budget = scaled(options.trunk_gb, 1e9);
   inputs.expert_budget = scaled(options.cache_gb, 1e9);
@@ -72,23 +73,28 @@ Status ensure_expert_index(const Checkpoint& checkpoint, const std::filesystem::
   return write_expert_index(index, work);
 }
 
-Result<PreparedModel> prepare_model(const RunOptions& options, const Prompt& prompt,
-                                    const MemoryLimits& limits) {
+Result<PlannedModel> plan_model(const RunOptions& options, std::uint64_t positions,
+                                const MemoryLimits& limits) {
   const std::filesystem::path model = std::filesystem::absolute(*options.model);
   K3_ASSIGN(Checkpoint checkpoint, Checkpoint::open(model, {.layers = options.layers}));
-  const auto vocab = static_cast<std::uint32_t>(checkpoint.config().vocab);
-  K3_TRY(check_ids(prompt.ids, vocab, "--ids"));
-  K3_TRY(check_ids(options.stop_ids, vocab, "--stop-id"));
-  const std::filesystem::path work = work_folder(options.work, checkpoint);
-  const auto trunk = packed_trunk_dir(options, work);
+  const auto trunk = packed_trunk_dir(options, work_folder(options.work, checkpoint));
   const std::uint64_t unit_bytes = scaled(options.unit_mb, 1e6).value_or(kDefaultUnitBytes);
   K3_ASSIGN(const UnitTable units, trunk ? open_packed_trunk(*trunk, checkpoint)
                                          : unit_table_over_shards(checkpoint, unit_bytes));
-  const PlanInputs inputs = plan_inputs(options, checkpoint, units, prompt.most_ids());
-  K3_ASSIGN(RunPlan plan, plan_run(inputs, limits));
+  K3_ASSIGN(RunPlan plan, plan_run(plan_inputs(options, checkpoint, units, positions), limits));
   K3_TRY(check_plan(plan.lines, limits));
-  K3_TRY(ensure_expert_index(checkpoint, work));
-  return PreparedModel{std::move(checkpoint), work, trunk, inputs.positions, std::move(plan)};
+  return PlannedModel{std::move(checkpoint), trunk, std::move(plan)};
+}
+
+Result<PlannedModel> prepare_model(const RunOptions& options, const Prompt& prompt,
+                                   const MemoryLimits& limits) {
+  const std::uint64_t positions = prompt.most_ids() + options.max_tokens;
+  K3_ASSIGN(PlannedModel model, plan_model(options, positions, limits));
+  const auto vocab = static_cast<std::uint32_t>(model.checkpoint.config().vocab);
+  K3_TRY(check_ids(prompt.ids, vocab, "--ids"));
+  K3_TRY(check_ids(options.stop_ids, vocab, "--stop-id"));
+  K3_TRY(ensure_expert_index(model.checkpoint, work_folder(options.work, model.checkpoint)));
+  return model;
 }
 
 }  // namespace k3::cli

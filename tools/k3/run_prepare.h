@@ -16,23 +16,26 @@ namespace k3::cli {
 // Default unit size when streaming from the shards: the trunk service's own default.
 inline constexpr std::uint64_t kDefaultUnitBytes = 256'000'000;
 
-struct PreparedModel {
+struct PlannedModel {
   Checkpoint checkpoint;
-  std::filesystem::path work;                  // holds experts.k3x
   std::optional<std::filesystem::path> trunk;  // holds trunk.k3t, when the trunk was packed
-  std::uint64_t positions = 0;                 // of prompt and answer at most
   RunPlan plan;
 };
+
+// Opens the model of `options` and plans its pipeline for one sequence of `positions` positions;
+// nothing is written. Errors: those of Checkpoint::open, the packed trunk and plan_run, and
+// check_plan's refusal.
+Result<PlannedModel> plan_model(const RunOptions& options, std::uint64_t positions,
+                                const MemoryLimits& limits);
 
 // Makes sure that `work` holds the expert index of `checkpoint`, building it (with a progress bar)
 // when there is none. kWeights when it belongs to another checkpoint; kOutput when it cannot be
 // written there, naming --work.
 Status ensure_expert_index(const Checkpoint& checkpoint, const std::filesystem::path& work);
 
-// Opens the model of `options` and plans a run of `prompt`. Nothing is started; the expert index is
-// written last. Errors: those of Checkpoint::open, check_ids, the packed trunk and plan_run,
-// check_plan's refusal, those of ensure_expert_index.
-Result<PreparedModel> prepare_model(const RunOptions& options, const Prompt& prompt,
-                                    const MemoryLimits& limits);
+// plan_model() for a run of `prompt`, and the expert index. Nothing is started. Errors: those of
+// plan_model, check_ids and ensure_expert_index.
+Result<PlannedModel> prepare_model(const RunOptions& options, const Prompt& prompt,
+                                   const MemoryLimits& limits);
 
 }  // namespace k3::cli

@@ -10,8 +10,8 @@
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/expert_index.h"
 #include "common/checkpoint/packed_trunk.h"
+#include "common/checkpoint/work_folder.h"
 #include "tools/k3/commands.h"
-#include "tools/k3/output_folder.h"
 #include "tools/k3/progress_bar.h"
 #include "tools/k3/verify_contents.h"
 
@@ -65,7 +65,7 @@ Status check_contents(const Checkpoint& checkpoint, const std::optional<ExpertIn
   ContentsCheck check([&bar](std::uint64_t done, std::uint64_t total) { bar.update(done, total); });
   check.check_tensors(checkpoint, index ? &*index : nullptr);
   if (index) check.check_experts(checkpoint, *index);
-  if (trunk) check.check_units(*trunk);
+  if (trunk) check.check_units(checkpoint, *trunk);
   for (const std::string& finding : check.findings()) fmt::print("unsound: {}\n", finding);
   if (!check.findings().empty()) {
     return fail(ErrorCode::kWeights, "{}: {} findings in the contents",

@@ -11,6 +11,7 @@
 
 #include "common/base/file.h"
 #include "common/base/hash.h"
+#include "common/checkpoint/embedding_checksums.h"
 #include "common/checkpoint/model_tensors.h"
 
 namespace k3::cli {
@@ -172,7 +173,7 @@ void ContentsCheck::check_parts(const Checkpoint& checkpoint, int layer, int exp
   }
 }
 
-void ContentsCheck::check_units(const UnitTable& table) {
+void ContentsCheck::check_units(const Checkpoint& checkpoint, const UnitTable& table) {
   start(table.pass_bytes());
   FileReader reader;
   std::vector<std::byte> buffer(table.largest_unit_bytes());
@@ -187,6 +188,21 @@ void ContentsCheck::check_units(const UnitTable& table) {
       }
     }
     advance(unit.bytes);
+  }
+  if (!table.embedding_checksums.empty()) check_embedding(checkpoint, table.embedding_checksums);
+}
+
+void ContentsCheck::check_embedding(const Checkpoint& checkpoint,
+                                    const std::vector<std::uint64_t>& expected) {
+  const auto found = embedding_checksums(checkpoint, [](std::uint64_t) {});
+  if (!found) {
+    findings_.push_back(found.error().message);
+    return;
+  }
+  for (std::size_t id = 0; id < found->size() && id < expected.size(); ++id) {
+    if ((*found)[id] == expected[id]) continue;
+    findings_.push_back(fmt::format("embedding row of token {}: checksum {:016x}, expected {:016x}",
+                                    id, (*found)[id], expected[id]));
   }
 }
 

@@ -33,8 +33,8 @@ class ContentsCheck {
   // scales as in check_tensors().
   void check_experts(const Checkpoint& checkpoint, const ExpertIndex& index);
 
-  // Every unit with a checksum in the table matches it.
-  void check_units(const UnitTable& table);
+  // Every unit with a checksum in the table matches it, and so does every embedding row.
+  void check_units(const Checkpoint& checkpoint, const UnitTable& table);
 
   const std::vector<std::string>& findings() const { return findings_; }
 
@@ -42,6 +42,7 @@ class ContentsCheck {
   // `slot` holds the six parts of a routed expert.
   void check_parts(const Checkpoint& checkpoint, int layer, int expert,
                    std::span<const std::byte> slot);
+  void check_embedding(const Checkpoint& checkpoint, const std::vector<std::uint64_t>& expected);
   void add_finding(const Checkpoint& checkpoint, const Checkpoint::NamedTensor& tensor,
                    std::string_view what);
   void start(std::uint64_t total);

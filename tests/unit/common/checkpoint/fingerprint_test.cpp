@@ -48,6 +48,17 @@ TEST(Fingerprint, DiffersWithTheConfiguration) {
   EXPECT_NE(opened(dir.path()).fingerprint(), before);
 }
 
+TEST(Fingerprint, DiffersWithTheVocabulary) {
+  const TempDir dir;
+  write_tiny_checkpoint(TinyOptions{}, dir.path());
+  const std::string without = opened(dir.path()).fingerprint();
+  write_text(dir.path() / "tiktoken.model", "YQ== 0\nYg== 1\n");
+  const std::string with_one = opened(dir.path()).fingerprint();
+  write_text(dir.path() / "tiktoken.model", "Yg== 0\nYQ== 1\n");
+  EXPECT_NE(with_one, without);
+  EXPECT_NE(opened(dir.path()).fingerprint(), with_one);
+}
+
 TEST(Fingerprint, CoversOnlyTheShardsInUse) {
   const TempDir dir;
   TinyCheckpoint checkpoint = make_tiny_checkpoint({});

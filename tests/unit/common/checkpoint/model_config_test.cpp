@@ -133,7 +133,8 @@ TEST(ModelConfig, NamesEveryMissingField) {
                        "gate_lower_bound", "use_full_rank_gate", "full_attn_layers"};
   json empty = {{"text_config", {{"linear_attn_config", json::object()}}}};
   const std::string all = refusal(empty);
-  for (const auto& [name, value] : test::released_config()["text_config"].items()) {
+  const json released = test::released_config();
+  for (const auto& [name, value] : released["text_config"].items()) {
     if (name == "head_dim" || name == "linear_attn_config") continue;
     EXPECT_THAT(all, HasSubstr("text_config." + name + ": missing"));
   }

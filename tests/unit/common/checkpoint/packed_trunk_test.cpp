@@ -23,6 +23,7 @@ constexpr std::size_t kVersionAt = 8;
 constexpr std::size_t kUnitsAt = 16;
 constexpr std::size_t kBlocksAt = 20;
 constexpr std::size_t kHeadUnitAt = 24;
+constexpr std::size_t kEmbeddingRowsAt = 28;
 constexpr std::size_t kTableChecksumAt = 72;
 constexpr std::size_t kHeaderChecksumAt = 80;
 constexpr std::size_t kTableAt = 88;
@@ -58,8 +59,9 @@ class PackedTrunkTest : public testing::Test {
   // Both checksums made right again, so that the check behind them is reached.
   void seal() {
     const std::size_t table_bytes =
-        kRecordBytes *
-        (std::size_t{number_at<std::uint32_t>(kUnitsAt)} + number_at<std::uint32_t>(kBlocksAt));
+        kRecordBytes * (std::size_t{number_at<std::uint32_t>(kUnitsAt)} +
+                        number_at<std::uint32_t>(kBlocksAt)) +
+        sizeof(std::uint64_t) * number_at<std::uint32_t>(kEmbeddingRowsAt);
     if (kTableAt + table_bytes <= bytes_.size()) {
       set(kTableChecksumAt, XXH3_64bits(&bytes_[kTableAt], table_bytes));
     }
@@ -125,7 +127,22 @@ TEST_F(PackedTrunkTest, ProgressEndsAtTheTotal) {
                                    total = all;
                                  }));
   EXPECT_EQ(last, total);
-  EXPECT_EQ(total, unit_table_over_shards(*checkpoint_, 5000).value().pass_bytes());
+  EXPECT_EQ(total, unit_table_over_shards(*checkpoint_, 5000).value().pass_bytes() +
+                       checkpoint_->find(kEmbeddingName)->bytes);
+}
+
+TEST_F(PackedTrunkTest, HoldsAChecksumOfEachEmbeddingRow) {
+  const UnitTable packed = open_packed_trunk(folder_.path(), *checkpoint_).value();
+  const TensorPlace& place = *checkpoint_->find(kEmbeddingName);
+  const auto& shard = checkpoint_->shards()[place.shard].path;
+  std::string table(place.bytes, '\0');
+  ASSERT_TRUE(read_exactly(open_for_reading(shard).value().get(), place.offset,
+                           std::as_writable_bytes(std::span(table)), shard));
+  ASSERT_EQ(packed.embedding_checksums.size(), place.shape[0]);
+  const std::size_t row_bytes = table.size() / place.shape[0];
+  for (std::size_t id = 0; id < place.shape[0]; ++id) {
+    EXPECT_EQ(packed.embedding_checksums[id], XXH3_64bits(&table[id * row_bytes], row_bytes));
+  }
 }
 
 TEST_F(PackedTrunkTest, CutOffAnywhereIsRefused) {
@@ -153,7 +170,7 @@ TEST_F(PackedTrunkTest, AnyFlippedByteOfHeaderOrTableIsRefused) {
 TEST_F(PackedTrunkTest, AnotherVersionIsNamed) {
   set<std::uint32_t>(kVersionAt, 9);
   seal();
-  EXPECT_THAT(refusal(), AllOf(HasSubstr("version 9"), HasSubstr("reads 1")));
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("version 9"), HasSubstr("reads 2")));
 }
 
 TEST_F(PackedTrunkTest, AnotherCheckpointIsRefusedWithBothFingerprints) {

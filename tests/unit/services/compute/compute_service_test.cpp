@@ -138,6 +138,16 @@ TEST_F(ComputeServiceTest, ServesClientsInTurnAndAnswersQuestionsMeanwhile) {
   EXPECT_EQ(second.all<ipc::Stats>().size(), 1u);
 }
 
+TEST_F(ComputeServiceTest, RefusesASequenceThatDoesNotFitInMemory) {
+  ComputeService::Options options;
+  options.run_dir = services_->run_dir();
+  options.chunk = std::size_t{1} << 32;
+  const auto made = ComputeService::create(services_->loop, options);
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code, ErrorCode::kFailed);
+  EXPECT_THAT(made.error().message, testing::HasSubstr("not enough memory"));
+}
+
 TEST_F(ComputeServiceTest, CancelsRunningAndQueuedRequests) {
   create();
   TestClient client(*services_);

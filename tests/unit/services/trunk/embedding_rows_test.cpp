@@ -13,7 +13,7 @@ using testing::HasSubstr;
 
 // A vocabulary of 10 rows of 3 BF16 values, 6 bytes a row, at offset 100 of file 2.
 EmbeddingRows rows() {
-  return EmbeddingRows::create(TensorPlace{0, DType::kBf16, {10, 3}, 100, 60}, 2).value();
+  return EmbeddingRows::create(TensorPlace{0, DType::kBf16, {10, 3}, 100, 60}, 2, {}).value();
 }
 
 // Fills a row with its file offset.
@@ -70,6 +70,17 @@ TEST(EmbeddingRows, AFailureNamesTheFirstTokenThatFailed) {
   const Error& error = std::get<ipc::ErrorReply>(answer->body).error;
   EXPECT_EQ(error.code, ErrorCode::kWeights);
   EXPECT_THAT(error.message, HasSubstr("token 5"));
+}
+
+TEST(EmbeddingRows, EachReadCarriesTheChecksumOfItsRow) {
+  const TensorPlace place{0, DType::kBf16, {3, 3}, 100, 18};
+  EmbeddingRows table = EmbeddingRows::create(place, 2, {70, 71, 72}).value();
+  const std::vector<ReadJob> jobs = table.begin(1, 1, std::vector<std::int32_t>{2, 0}).value();
+  EXPECT_EQ(jobs[0].checksum, 72u);
+  EXPECT_EQ(jobs[1].checksum, 70u);
+  const auto too_few = EmbeddingRows::create(place, 2, {70});
+  ASSERT_FALSE(too_few);
+  EXPECT_THAT(too_few.error().message, HasSubstr("3 rows, 1 checksums"));
 }
 
 TEST(EmbeddingRows, RefusesIdsOutsideTheVocabulary) {

@@ -1,4 +1,4 @@
-#include "common/checkpoint/compute_memory.h"
+#include "common/plan/compute_memory.h"
 
 #include <algorithm>
 
@@ -7,10 +7,6 @@ namespace {
 
 // As a size: configuration numbers are checked positive when they are read.
 std::uint64_t u64(int value) { return static_cast<std::uint64_t>(value); }
-
-std::uint64_t whole_blocks(std::uint64_t positions) {
-  return (positions + kLatentBlockPositions - 1) / kLatentBlockPositions * kLatentBlockPositions;
-}
 
 std::uint64_t count(const ModelConfig& config, Attention kind) {
   return static_cast<std::uint64_t>(

@@ -1,4 +1,4 @@
-#include "common/checkpoint/compute_memory.h"
+#include "common/plan/compute_memory.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// What a compute worker holds besides its code: one formula for its allocations' plan, for the
-// automatic budgets of k3 run, and for every refusal.
+// What the arithmetic holds besides weights: one formula for the worker's own plan, the automatic
+// budgets of the command line, and every refusal.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +8,20 @@
 
 namespace k3 {
 
-// The latent cache of a sequence grows by this many positions at a time.
+// The latent cache and the scores of a sequence grow by this many positions at a time.
 inline constexpr std::uint64_t kLatentBlockPositions = 256;
+
+// `positions` rounded up to whole blocks.
+constexpr std::uint64_t whole_blocks(std::uint64_t positions) {
+  return (positions + kLatentBlockPositions - 1) / kLatentBlockPositions * kLatentBlockPositions;
+}
 
 // Snapshots of the residual stream in one pass: one at the start of every block of layers.
 std::uint64_t most_snapshots(const ModelConfig& config);
 
 // Bytes of the buffers of one pass over `rows` rows, with logits for every row, when the longest
-// sequence has `positions` positions (its attention scores). Exactly what services/compute
-// allocates; a test there compares.
+// sequence has `positions` positions (its attention scores). A test of the worker holds it against
+// what it allocates; messages under way are not in it.
 std::uint64_t activation_bytes(const ModelConfig& config, std::uint64_t rows,
                                std::uint64_t positions);
 
