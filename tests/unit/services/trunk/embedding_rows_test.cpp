@@ -110,7 +110,7 @@ TEST(EmbeddingRows, LimitsOneRequestAndAllOfThem) {
 }
 
 TEST(EmbeddingRows, RefusesATableOfBytes) {
-  const auto table = EmbeddingRows::create(TensorPlace{0, DType::kU8, {10, 3}, 0, 30}, 0);
+  const auto table = EmbeddingRows::create(TensorPlace{0, DType::kU8, {10, 3}, 0, 30}, 0, {});
   ASSERT_FALSE(table);
   EXPECT_EQ(table.error().code, ErrorCode::kWeights);
 }
