@@ -44,32 +44,18 @@ def test_unreadable_weight_fails_the_request_by_name(fault, named, running, faul
     assert run(running, check=True).stdout == expected
 
 
-def test_corrupted_packed_unit_is_found_by_its_checksum(faults, tmp_path):
+@pytest.mark.parametrize("named", ["unit 3", "embedding row of token 60"])
+def test_corrupted_trunk_weight_is_found_by_its_checksum(named, faults, tmp_path):
     model = tmp_path / "model"
     awkward_checkpoints.write_checkpoint("odd_widths", model)
     k3.k3("pack", "--model", model, "--out", tmp_path / "packed", "--unit-mb", "0.05")
     with k3.pipeline(tmp_path, environment={"K3_READ_FAULTS": str(faults)}, model=model, trunk=tmp_path / "packed",
                      trunk_gb="0.0002", cache_gb="0.0002") as pipeline:
         expected = run(pipeline, check=True).stdout
-        faults.write_text("corrupt unit 3\n")
+        faults.write_text(f"corrupt {named}\n")
         failed = run(pipeline, check=False)
         assert failed.returncode == 4, failed.stderr
-        assert "unit 3" in failed.stderr and "checksum" in failed.stderr
-        faults.unlink()
-        assert run(pipeline, check=True).stdout == expected
-
-
-def test_corrupted_embedding_row_is_found_by_its_checksum(faults, tmp_path):
-    model = tmp_path / "model"
-    awkward_checkpoints.write_checkpoint("odd_widths", model)
-    k3.k3("pack", "--model", model, "--out", tmp_path / "packed", "--unit-mb", "0.05")
-    with k3.pipeline(tmp_path, environment={"K3_READ_FAULTS": str(faults)}, model=model,
-                     trunk=tmp_path / "packed") as pipeline:
-        expected = run(pipeline, check=True).stdout
-        faults.write_text("corrupt embedding row of token 60\n")
-        failed = run(pipeline, check=False)
-        assert failed.returncode == 4, failed.stderr
-        assert "embedding row of token 60" in failed.stderr and "checksum" in failed.stderr
+        assert named in failed.stderr and "checksum" in failed.stderr
         faults.unlink()
         assert run(pipeline, check=True).stdout == expected
 
