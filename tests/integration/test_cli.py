@@ -248,7 +248,7 @@ def test_census_counts_the_demo_model(tmp_path):
 
 
 def test_verify_passes_the_demo_and_finds_damage(tmp_path):
-    assert "ok" in k3.k3("verify", "--model", k3.DEMO, "--full").stdout.lower()
+    assert "ok" in k3.k3("verify", "--model", k3.DEMO, "--work", tmp_path, "--full").stdout.lower()
     model = tmp_path / "model"
     awkward_checkpoints.write_checkpoint("two_dense", model)
     shard = sorted(model.glob("*.safetensors"))[1]
