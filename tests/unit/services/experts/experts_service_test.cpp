@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 
+#include "common/checkpoint/work_folder.h"
 #include "tests/unit/support/process.h"
 #include "tests/unit/support/service_client.h"
 #include "tests/unit/support/temp_dir.h"
@@ -37,8 +38,9 @@ class ExpertsServiceTest : public testing::Test {
   void write_index(bool checksums, std::optional<int> layers = {}) {
     const Checkpoint checkpoint = Checkpoint::open(model_, {layers}).value();
     const ExpertIndex index = build_expert_index(checkpoint, checksums, [](auto, auto) {}).value();
-    std::filesystem::create_directories(work_);
-    ASSERT_TRUE(write_expert_index(index, work_));
+    const std::filesystem::path folder = work_folder(work_, checkpoint);
+    std::filesystem::create_directories(folder);
+    ASSERT_TRUE(write_expert_index(index, folder));
   }
 
   ExpertsService::Options options(double slots) const {
