@@ -1,170 +1,21 @@
-// Writing and checking trunk.k3t; the file format is in docs/formats.md.
+// Reading and checking trunk.k3t; the file format is in docs/formats.md.
 #include "common/checkpoint/packed_trunk.h"
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "common/base/file.h"
-#include "common/checkpoint/binary_file.h"
-#include "common/checkpoint/embedding_checksums.h"
-#include "common/storage/output_file.h"
-#include "common/storage/streaming_checksum.h"
+#include "common/checkpoint/packed_trunk_format.h"
 
 namespace k3 {
 namespace {
 
-constexpr std::array<char, 8> kMagic = {'K', '3', 'T', 'R', 'U', 'N', 'K', '\0'};
-constexpr std::uint32_t kVersion = 2;
-constexpr std::uint64_t kUnitAlignment = 4096;
-constexpr std::size_t kCopyBytes = std::size_t{16} << 20;
-
-// The file begins with FileHeader, one FileUnit a unit, the FileBlocks and the checksums of the
-// embedding's rows; units follow, each at a
-// multiple of kUnitAlignment.
-struct FileHeader {
-  std::array<char, 8> magic;
-  std::uint32_t version;
-  std::uint32_t layers;  // in use when it was packed
-  std::uint32_t units;
-  std::uint32_t blocks;
-  std::uint32_t head_unit;
-  std::uint32_t embedding_rows;
-  std::uint64_t file_bytes;
-  std::array<char, kFingerprintChars> fingerprint;
-  std::uint64_t table_checksum;   // XXH3-64 of units, blocks and embedding checksums
-  std::uint64_t header_checksum;  // XXH3-64 of the bytes before this field
-};
-static_assert(sizeof(FileHeader) == 88);
-static_assert(offsetof(FileHeader, header_checksum) + sizeof(std::uint64_t) == sizeof(FileHeader));
-
-struct FileUnit {
-  std::uint64_t offset;  // in the file
-  std::uint64_t bytes;
-  std::uint64_t checksum;  // XXH3-64 of the unit's bytes, padding included
-  std::uint32_t blocks;    // they follow those of the unit before
-  std::uint32_t reserved;  // 0
-};
-static_assert(sizeof(FileUnit) == 32);
-
-struct FileBlock {
-  std::uint64_t offset;  // in the unit
-  std::uint64_t length;
-  std::uint32_t tensor;  // index in the trunk order
-  std::uint32_t first_row;
-  std::uint32_t rows;
-  std::uint32_t encoding;
-};
-static_assert(sizeof(FileBlock) == 32);
-
-std::uint64_t aligned(std::uint64_t offset) {
-  return (offset + kUnitAlignment - 1) / kUnitAlignment * kUnitAlignment;
-}
-
-std::uint64_t header_checksum(const FileHeader& header) {
-  return checksum(
-      std::as_bytes(std::span(&header, 1)).first(offsetof(FileHeader, header_checksum)));
-}
-
-std::size_t count_blocks(const UnitTable& table) {
-  std::size_t blocks = 0;
-  for (const Unit& unit : table.units) blocks += unit.blocks.size();
-  return blocks;
-}
-
-// Copies units from the shards through one buffer.
-class Copier {
- public:
-  using Progress = std::function<void(std::uint64_t, std::uint64_t)>;
-
-  // `more_bytes` will be read besides (more_progress()).
-  Copier(const UnitTable& table, OutputFile& to, const Progress& progress, std::uint64_t more_bytes)
-      : table_(table), to_(to), progress_(progress), total_(table.pass_bytes() + more_bytes) {}
-
-  Status open_shards() {
-    for (const std::filesystem::path& file : table_.files) {
-      K3_ASSIGN(UniqueFd fd, open_for_reading(file, ErrorCode::kWeights));
-      shards_.push_back(std::move(fd));
-    }
-    return {};
-  }
-
-  // Progress in bytes of what is read after the units.
-  std::function<void(std::uint64_t)> more_progress() const {
-    return [this](std::uint64_t bytes) {
-      if (progress_) progress_(done_ + bytes, total_);
-    };
-  }
-
-  // Writes the unit at `offset`; returns its checksum. Padding between blocks stays zero.
-  Result<std::uint64_t> copy(const Unit& unit, std::uint64_t offset) {
-    constexpr std::array<std::byte, kBlockAlignment> kPadding{};
-    StreamingChecksum sum;
-    std::uint64_t end = 0;
-    for (const UnitExtent& extent : unit.extents) {
-      sum.add(std::span(kPadding).first(extent.unit_offset - end));
-      K3_TRY(copy_extent(extent, offset + extent.unit_offset, sum));
-      end = extent.unit_offset + extent.length;
-    }
-    return sum.value();
-  }
-
- private:
-  Status copy_extent(const UnitExtent& extent, std::uint64_t to, StreamingChecksum& sum) {
-    for (std::uint64_t at = 0; at < extent.length; at += kCopyBytes) {
-      const std::span<std::byte> piece =
-          std::span(buffer_).first(std::min<std::uint64_t>(kCopyBytes, extent.length - at));
-      K3_TRY(read_exactly(shards_[extent.file].get(), extent.offset + at, piece,
-                          table_.files[extent.file]));
-      sum.add(piece);
-      K3_TRY(to_.write(to + at, piece));
-      done_ += piece.size();
-      if (progress_) progress_(done_, total_);
-    }
-    return {};
-  }
-
-  const UnitTable& table_;
-  OutputFile& to_;
-  const Progress& progress_;
-  std::uint64_t total_;
-  std::uint64_t done_ = 0;
-  std::vector<UniqueFd> shards_;
-  std::vector<std::byte> buffer_ = std::vector<std::byte>(kCopyBytes);
-};
-
-// Where each unit goes, checksums still 0.
-std::vector<FileUnit> place_units(const UnitTable& table, std::uint64_t first_offset) {
-  std::vector<FileUnit> units;
-  std::uint64_t offset = first_offset;
-  for (const Unit& unit : table.units) {
-    offset = aligned(offset);
-    units.push_back({.offset = offset,
-                     .bytes = unit.bytes,
-                     .checksum = 0,
-                     .blocks = static_cast<std::uint32_t>(unit.blocks.size()),
-                     .reserved = 0});
-    offset += unit.bytes;
-  }
-  return units;
-}
-
-std::string table_bytes(const UnitTable& table, const std::vector<FileUnit>& units,
-                        const std::vector<std::uint64_t>& embedding) {
-  std::string bytes;
-  for (const FileUnit& unit : units) append_bytes(bytes, unit);
-  for (const Unit& unit : table.units) {
-    for (const UnitBlock& block : unit.blocks) {
-      append_bytes(bytes, FileBlock{block.offset, block.length, block.tensor, block.first_row,
-                                    block.rows, static_cast<std::uint32_t>(block.encoding)});
-    }
-  }
-  for (const std::uint64_t row : embedding) append_bytes(bytes, row);
-  return bytes;
-}
+using packed::FileBlock;
+using packed::FileHeader;
+using packed::FileUnit;
+using packed::kMagic;
+using packed::kUnitAlignment;
+using packed::kVersion;
 
 // Walks the blocks of all units and holds them against the trunk order: nothing missing, nothing
 // twice, nothing out of place.
@@ -184,16 +35,11 @@ class BlockChecker {
       return fail(ErrorCode::kWeights, "{}: {}: {} rows from {} of {} in groups of {}", file_,
                   tensor.name, block.rows, row_, tensor.rows, tensor.row_group);
     }
-    if (block.encoding > static_cast<std::uint32_t>(TrunkEncoding::kRawBf16)) {
+    if (block.encoding > static_cast<std::uint32_t>(TrunkEncoding::kCodedBf16)) {
       return fail(ErrorCode::kWeights, "{}: {}: unknown encoding {}", file_, tensor.name,
                   block.encoding);
     }
-    const std::uint64_t element_bytes = block.encoding == 0 ? 4 : 2;
-    const std::uint64_t length = std::uint64_t{block.rows} * tensor.cols * element_bytes;
-    if (block.length != length) {
-      return fail(ErrorCode::kWeights, "{}: {}: {} rows in {} bytes, expected {}", file_,
-                  tensor.name, block.rows, block.length, length);
-    }
+    K3_TRY(check_length(block, tensor));
     if (block.offset < end || block.offset % kBlockAlignment != 0 || block.offset > unit_bytes ||
         block.length > unit_bytes - block.offset) {
       return fail(ErrorCode::kWeights, "{}: {}: {} bytes at {} of a unit of {}, after {}", file_,
@@ -211,6 +57,20 @@ class BlockChecker {
   bool at_start_of(std::uint32_t tensor) const { return tensor_ == tensor && row_ == 0; }
 
  private:
+  Status check_length(const FileBlock& block, const TrunkTensor& tensor) const {
+    const std::uint64_t values = std::uint64_t{block.rows} * tensor.cols;
+    if (TrunkEncoding(block.encoding) == TrunkEncoding::kCodedBf16) {
+      // What is inside is checked by who multiplies from it.
+      if (is_product(tensor.role) && block.length > 0 && block.length < 2 * values) return {};
+      return fail(ErrorCode::kWeights, "{}: {}: {} rows coded in {} bytes, as bf16 they are {}",
+                  file_, tensor.name, block.rows, block.length, 2 * values);
+    }
+    const std::uint64_t length = values * (block.encoding == 0 ? 4 : 2);
+    if (block.length == length) return {};
+    return fail(ErrorCode::kWeights, "{}: {}: {} rows in {} bytes, expected {}", file_, tensor.name,
+                block.rows, block.length, length);
+  }
+
   const std::vector<TrunkTensor>& order_;
   const std::string& file_;
   std::uint32_t tensor_ = 0;
@@ -223,9 +83,9 @@ Result<FileHeader> read_header(int fd, const std::filesystem::path& path,
   const std::string file = path.string();
   K3_TRY(read_exactly(fd, 0, std::as_writable_bytes(std::span(&header, 1)), path));
   K3_TRY(check_kind(header.magic, kMagic, header.version, kVersion, file));
-  if (header_checksum(header) != header.header_checksum) {
+  if (packed::header_checksum(header) != header.header_checksum) {
     return fail(ErrorCode::kWeights, "{}: header checksum {:016x}, expected {:016x}", file,
-                header_checksum(header), header.header_checksum);
+                packed::header_checksum(header), header.header_checksum);
   }
   K3_ASSIGN(const std::uint64_t bytes, file_bytes(fd, path));
   if (bytes != header.file_bytes) {
@@ -316,45 +176,6 @@ Status fill_units(UnitTable& table, const FileHeader& header, const std::string&
 }
 
 }  // namespace
-
-Status write_packed_trunk(const Checkpoint& checkpoint, const std::filesystem::path& directory,
-                          std::uint64_t unit_bytes,
-                          const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
-  K3_ASSIGN(const UnitTable table, unit_table_over_shards(checkpoint, unit_bytes));
-  const std::size_t blocks = count_blocks(table);
-  const std::uint64_t table_end = sizeof(FileHeader) + table.units.size() * sizeof(FileUnit) +
-                                  blocks * sizeof(FileBlock) +
-                                  checkpoint.config().vocab * sizeof(std::uint64_t);
-  std::vector<FileUnit> units = place_units(table, table_end);
-  const std::uint64_t file_bytes = units.back().offset + units.back().bytes;
-
-  K3_ASSIGN(OutputFile file, OutputFile::create(directory / kPackedTrunkFile, file_bytes));
-  const TensorPlace* const embedding_place = checkpoint.find(kEmbeddingName);
-  Copier copier(table, file, progress, embedding_place ? embedding_place->bytes : 0);
-  K3_TRY(copier.open_shards());
-  for (std::size_t i = 0; i < units.size(); ++i) {
-    K3_ASSIGN(units[i].checksum, copier.copy(table.units[i], units[i].offset));
-  }
-
-  K3_ASSIGN(const std::vector<std::uint64_t> embedding,
-            embedding_checksums(checkpoint, copier.more_progress()));
-  const std::string records = table_bytes(table, units, embedding);
-  FileHeader header{.magic = kMagic,
-                    .version = kVersion,
-                    .layers = static_cast<std::uint32_t>(checkpoint.config().layers),
-                    .units = static_cast<std::uint32_t>(units.size()),
-                    .blocks = static_cast<std::uint32_t>(blocks),
-                    .head_unit = table.head_unit,
-                    .embedding_rows = static_cast<std::uint32_t>(embedding.size()),
-                    .file_bytes = file_bytes,
-                    .fingerprint = fingerprint_chars(checkpoint.fingerprint()),
-                    .table_checksum = checksum(std::as_bytes(std::span(records))),
-                    .header_checksum = 0};
-  header.header_checksum = header_checksum(header);
-  K3_TRY(file.write(0, std::as_bytes(std::span(&header, 1))));
-  K3_TRY(file.write(sizeof header, std::as_bytes(std::span(records))));
-  return file.commit();
-}
 
 Result<UnitTable> open_packed_trunk(const std::filesystem::path& directory,
                                     const Checkpoint& checkpoint) {

@@ -124,6 +124,37 @@ std::vector<TrunkTensor> trunk_order(const ModelConfig& config) {
   return order;
 }
 
+bool is_product(TrunkRole role) {
+  switch (role) {
+    case TrunkRole::kKdaQ:
+    case TrunkRole::kKdaK:
+    case TrunkRole::kKdaV:
+    case TrunkRole::kKdaFa:
+    case TrunkRole::kKdaFb:
+    case TrunkRole::kKdaB:
+    case TrunkRole::kKdaG:
+    case TrunkRole::kKdaO:
+    case TrunkRole::kMlaQa:
+    case TrunkRole::kMlaQb:
+    case TrunkRole::kMlaKva:
+    case TrunkRole::kMlaG:
+    case TrunkRole::kMlaO:
+    case TrunkRole::kMlpGate:
+    case TrunkRole::kMlpUp:
+    case TrunkRole::kMlpDown:
+    case TrunkRole::kRouter:
+    case TrunkRole::kLatentDown:
+    case TrunkRole::kSharedGate:
+    case TrunkRole::kSharedUp:
+    case TrunkRole::kSharedDown:
+    case TrunkRole::kLatentUp:
+    case TrunkRole::kHead:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::uint32_t first_head_tensor(const std::vector<TrunkTensor>& order) {
   const auto first = std::find_if(order.begin(), order.end(), [](const TrunkTensor& tensor) {
     return tensor.role == TrunkRole::kOutResNorm;

@@ -63,8 +63,11 @@ enum class TrunkRole : std::uint8_t {
   kHead,
 };
 
+// Whether tensors of this role are matrices that are used in products alone: what may be coded.
+bool is_product(TrunkRole role);
+
 // How the bytes of a block are coded. Values travel in messages and in packed files.
-enum class TrunkEncoding : std::uint8_t { kRawF32 = 0, kRawBf16 = 1 };
+enum class TrunkEncoding : std::uint8_t { kRawF32 = 0, kRawBf16 = 1, kCodedBf16 = 2 };
 
 // One tensor of the trunk as a matrix [rows, cols]; a vector is [1, cols], a convolution
 // [channels, taps].

@@ -49,6 +49,11 @@ inline float reduce(Lanes sum) {
                          _mm256_castps256_ps128(sum.high), _mm256_extractf128_ps(sum.high, 1));
 }
 
+inline void store_lanes(Lanes lanes, float* p) {
+  _mm256_storeu_ps(p, lanes.low);
+  _mm256_storeu_ps(p + 8, lanes.high);
+}
+
 struct F32Row {
   static constexpr std::size_t kBytes = 4;
   static constexpr std::size_t kGroup = 16;
@@ -103,8 +108,60 @@ struct Mxfp4Row {
   }
 };
 
+// The exponents of a coded block, twice, as a byte permutation takes them.
+struct CodedExponents {
+  explicit CodedExponents(const std::uint8_t* exponents)
+      : of(_mm256_broadcastsi128_si256(
+            _mm_loadu_si128(reinterpret_cast<const __m128i*>(exponents)))) {}
+  __m256i of;
+};
+
+// A row of a coded matrix: its whole groups.
+struct CodedRow {
+  const std::uint8_t* data;
+
+  // Columns 16 V..16 V + 15 of the group at byte `group`.
+  template <std::size_t V>
+  Lanes at(std::size_t group, const CodedExponents& exponents) const {
+    return {half<V>(group, 0, exponents), half<V>(group, 32, exponents)};
+  }
+
+ private:
+  template <std::size_t V>
+  __m256 half(std::size_t group, std::size_t lanes, const CodedExponents& exponents) const {
+    const auto* const codes = reinterpret_cast<const __m256i*>(data + group + lanes);
+    const auto* const words =
+        reinterpret_cast<const __m256i*>(data + group + kCodedCodeBytes + V / 4 * 64 + lanes);
+    const __m256i bits = _mm256_and_si256(turned<V % 4>(_mm256_loadu_si256(words)),
+                                          _mm256_set1_epi32(static_cast<int>(kSignAndMantissa)));
+    return _mm256_castsi256_ps(
+        _mm256_or_si256(bits, exponent_bits<V>(_mm256_loadu_si256(codes), exponents)));
+  }
+  // The code goes to the top byte of each lane, is exchanged there for the exponent, and that goes
+  // to its place in a float. The other bytes ask for nothing (their top bit is set) and get zero.
+  template <std::size_t V>
+  static __m256i exponent_bits(__m256i codes, const CodedExponents& exponents) {
+    const __m256i top = V < 7 ? _mm256_slli_epi32(codes, 24 - 4 * V < 32 ? 24 - 4 * V : 0)
+                              : _mm256_srli_epi32(codes, 4);
+    const __m256i index = _mm256_or_si256(_mm256_and_si256(top, _mm256_set1_epi32(0x0F000000)),
+                                          _mm256_set1_epi32(0x00808080));
+    return _mm256_srli_epi32(_mm256_shuffle_epi8(exponents.of, index), 1);
+  }
+  // Rotates each lane right by K bytes.
+  template <std::size_t K>
+  static __m256i turned(__m256i words) {
+    if constexpr (K == 0) return words;
+    constexpr int kTurn = K == 1 ? 0x00030201 : K == 2 ? 0x01000302 : 0x02010003;
+    const __m256i order = _mm256_add_epi32(
+        _mm256_set1_epi32(kTurn), _mm256_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C, 0,
+                                                    0x04040404, 0x08080808, 0x0C0C0C0C));
+    return _mm256_shuffle_epi8(words, order);
+  }
+};
+
 // At most 12 of the 16 registers are accumulators.
 constexpr std::size_t kMaxBatch = 3;
+constexpr std::size_t coded_rows_at_once(std::size_t batch) { return batch == 1 ? 4 : 2; }
 constexpr std::size_t rows_at_once(std::size_t batch) { return batch == 1 ? 4 : 2; }
 
 #include "common/kernels/products.inc"

@@ -43,6 +43,8 @@ inline float reduce(Lanes sum) {
                          _mm_loadu_ps(lane + 12));
 }
 
+inline void store_lanes(Lanes lanes, float* p) { _mm512_storeu_ps(p, lanes.all); }
+
 struct F32Row {
   static constexpr std::size_t kBytes = 4;
   static constexpr std::size_t kGroup = 16;
@@ -84,8 +86,37 @@ struct Mxfp4Row {
   }
 };
 
+// The exponents of a coded block, as bits of a float.
+struct CodedExponents {
+  explicit CodedExponents(const std::uint8_t* exponents)
+      : of(_mm512_slli_epi32(
+            _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(exponents))),
+            23)) {}
+  __m512i of;
+};
+
+// A row of a coded matrix: its whole groups.
+struct CodedRow {
+  const std::uint8_t* data;
+
+  // Columns 16 V..16 V + 15 of the group at byte `group`.
+  template <std::size_t V>
+  Lanes at(std::size_t group, const CodedExponents& exponents) const {
+    const __m512i codes = _mm512_loadu_si512(data + group);
+    const __m512i words = _mm512_loadu_si512(data + group + kCodedCodeBytes + V / 4 * 64);
+    // The permutation looks at the low four bits of an index only.
+    const __m512i exponent =
+        _mm512_permutexvar_epi32(_mm512_srli_epi32(codes, 4 * V), exponents.of);
+    const __m512i turned = V % 4 == 0 ? words : _mm512_ror_epi32(words, 8 * (V % 4));
+    constexpr int kSelectOr = 0xEA;  // (turned & mask) | exponent
+    return {_mm512_castsi512_ps(_mm512_ternarylogic_epi32(
+        turned, _mm512_set1_epi32(static_cast<int>(kSignAndMantissa)), exponent, kSelectOr))};
+  }
+};
+
 // At most 16 of the 32 registers are accumulators.
 constexpr std::size_t kMaxBatch = 4;
+constexpr std::size_t coded_rows_at_once(std::size_t batch) { return batch == 1 ? 4 : 2; }
 constexpr std::size_t rows_at_once(std::size_t batch) { return batch == 1 ? 8 : 4; }
 
 #include "common/kernels/products.inc"

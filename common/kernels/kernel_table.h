@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/codec/coded_layout.h"
+
 namespace k3::kernels {
 
 // The contract of every dot product: sixteen fp32 lanes; element i is fused-multiply-added into
@@ -30,6 +32,11 @@ struct KernelTable {
   void (*matmul_mxfp4)(const std::uint8_t* packed, const std::uint8_t* scales, std::size_t rows,
                        std::size_t cols, const float* x, std::size_t x_stride, std::size_t batch,
                        float* y, std::size_t y_stride);
+  // Rows `first`..first + rows - 1 of a coded matrix of `cols` columns; y[b * y_stride + r] is that
+  // of row first + r. The same bits as matmul_bf16 over the decoded rows.
+  void (*matmul_coded)(const CodedBf16& w, std::size_t first, std::size_t rows, std::size_t cols,
+                       const float* x, std::size_t x_stride, std::size_t batch, float* y,
+                       std::size_t y_stride);
 
   float (*dot)(const float* a, const float* b, std::size_t n);
 

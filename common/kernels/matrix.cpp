@@ -32,8 +32,13 @@ std::size_t block_rows(const Matrix& w, std::size_t threads) {
 void multiply_rows(const KernelTable& table, const Matrix& w, std::size_t first, std::size_t rows,
                    const float* x, std::size_t x_stride, std::size_t batch, float* y,
                    std::size_t y_stride) {
+  if (w.format == WeightFormat::kCodedBf16) {
+    return table.matmul_coded(w.coded, first, rows, w.cols, x, x_stride, batch, y, y_stride);
+  }
   const std::uint8_t* const data = w.data + first * w.row_bytes();
   switch (w.format) {
+    case WeightFormat::kCodedBf16:  // above
+      return;
     case WeightFormat::kF32:
       table.matmul_f32(data, rows, w.cols, x, x_stride, batch, y, y_stride);
       return;
@@ -55,6 +60,8 @@ std::size_t Matrix::row_bytes() const {
       return cols * 4;
     case WeightFormat::kBf16:
       return cols * 2;
+    case WeightFormat::kCodedBf16:
+      return coded.row_bytes;
     case WeightFormat::kMxfp4:
       return cols / 2;
   }

@@ -4,11 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/codec/coded_layout.h"
 #include "common/kernels/kernel_table.h"
 
 namespace k3::kernels {
 
-enum class WeightFormat : std::uint8_t { kF32, kBf16, kMxfp4 };
+enum class WeightFormat : std::uint8_t { kF32, kBf16, kCodedBf16, kMxfp4 };
 
 // Borrowed bytes of `rows` rows of `cols` weights.
 struct Matrix {
@@ -17,6 +18,7 @@ struct Matrix {
   const std::uint8_t* scales = nullptr;  // kMxfp4 only
   std::size_t rows = 0;
   std::size_t cols = 0;
+  CodedBf16 coded = {};  // kCodedBf16 only, in place of data
 
   std::size_t row_bytes() const;
 };

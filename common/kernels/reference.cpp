@@ -74,11 +74,47 @@ void matmul_mxfp4(const std::uint8_t* packed, const std::uint8_t* scales, std::s
   matmul(weight, rows, cols, x, x_stride, batch, y, y_stride);
 }
 
+std::uint32_t word_at(const std::uint8_t* at) {
+  std::uint32_t word;
+  __builtin_memcpy(&word, at, sizeof word);
+  return word;
+}
+
+// Column i of a row of whole groups, escapes as if their exponent were 0.
+float coded_at(const CodedBf16& w, const std::uint8_t* row, std::size_t i) {
+  const std::uint8_t* const group = row + i / kCodedGroup * kCodedGroupBytes;
+  const std::size_t vector = i % kCodedGroup / 16;
+  const std::size_t lane = i % 16;
+  const std::uint32_t code = (word_at(group + 4 * lane) >> (4 * vector)) & 15U;
+  const std::uint32_t word = word_at(group + kCodedCodeBytes + vector / 4 * 64 + 4 * lane);
+  const unsigned turn = 8 * (vector % 4);
+  const std::uint32_t turned = turn == 0 ? word : (word >> turn) | (word << (32 - turn));
+  return float_of_bits((turned & 0x807F0000U) | std::uint32_t{w.exponents[code]} << 23);
+}
+
+void matmul_coded(const CodedBf16& w, std::size_t first, std::size_t rows, std::size_t cols,
+                  const float* x, std::size_t x_stride, std::size_t batch, float* y,
+                  std::size_t y_stride) {
+  const std::size_t coded = cols / kCodedGroup * kCodedGroup;
+  const auto weight = [&](std::size_t r, std::size_t i) {
+    const std::uint8_t* const row = w.rows + (first + r) * w.row_bytes;
+    if (i >= coded) return bf16_at(row + coded / kCodedGroup * kCodedGroupBytes, i - coded);
+    const float value = coded_at(w, row, i);
+    for (std::uint32_t e = w.first_escape[first + r]; e < w.first_escape[first + r + 1]; ++e) {
+      if (w.escape_columns[e] != i) continue;
+      return float_of_bits(bits_of_float(value) | std::uint32_t{w.escape_exponents[e]} << 23);
+    }
+    return value;
+  };
+  matmul(weight, rows, cols, x, x_stride, batch, y, y_stride);
+}
+
 constexpr KernelTable make_table() {
   KernelTable table = elementwise_table("reference");
   table.matmul_f32 = matmul_f32;
   table.matmul_bf16 = matmul_bf16;
   table.matmul_mxfp4 = matmul_mxfp4;
+  table.matmul_coded = matmul_coded;
   table.dot = dot;
   return table;
 }

@@ -76,6 +76,12 @@ Status OutputFile::write(std::uint64_t offset, std::span<const std::byte> data) 
   return write_exactly(fd_.get(), offset, data, partial_);
 }
 
+Status OutputFile::cut(std::uint64_t bytes) {
+  if (::ftruncate(fd_.get(), static_cast<off_t>(bytes)) == 0) return {};
+  return fail(ErrorCode::kOutput, "{}: cutting it to {} bytes: {}", partial_.string(), bytes,
+              errno_text());
+}
+
 Status OutputFile::commit() {
   if (::fsync(fd_.get()) != 0) {
     return fail(ErrorCode::kOutput, "{}: fsync: {}", partial_.string(), errno_text());

@@ -27,6 +27,9 @@ class OutputFile {
   // Errors: kOutput naming file, offset and errno.
   Status write(std::uint64_t offset, std::span<const std::byte> data);
 
+  // Gives back what was reserved beyond `bytes`. Errors: kOutput.
+  Status cut(std::uint64_t bytes);
+
   // The file is complete. Errors: kOutput; PATH is then as it was.
   Status commit();
 

@@ -3,10 +3,26 @@
 #include <cstring>
 
 #include "common/base/check.h"
+#include "common/codec/coded_bf16.h"
 
 namespace k3::compute {
 
 namespace {
+
+Result<kernels::Matrix> coded_rows(const TrunkBlock& block, const TrunkTensor& tensor) {
+  if (!is_product(tensor.role)) {
+    return fail(ErrorCode::kWeights, "{}: coded, but not a matrix of products", tensor.name);
+  }
+  const Result<CodedBf16> coded = open_coded_bf16(block.bytes, block.rows, tensor.cols);
+  if (!coded) {
+    return fail(ErrorCode::kWeights, "{} from row {}: {}", tensor.name, block.first_row,
+                coded.error().message);
+  }
+  return kernels::Matrix{.format = kernels::WeightFormat::kCodedBf16,
+                         .rows = block.rows,
+                         .cols = tensor.cols,
+                         .coded = *coded};
+}
 
 Result<kernels::Matrix> checked_rows(const TrunkBlock& block, const TrunkTensor& tensor,
                                      std::size_t index, std::size_t expected_row) {
@@ -19,6 +35,9 @@ Result<kernels::Matrix> checked_rows(const TrunkBlock& block, const TrunkTensor&
       block.rows % tensor.row_group != 0) {
     return fail(ErrorCode::kWeights, "{}: {} rows from row {} of {}, in groups of {}", tensor.name,
                 block.rows, expected_row, tensor.rows, tensor.row_group);
+  }
+  if (TrunkEncoding(block.encoding) == TrunkEncoding::kCodedBf16) {
+    return coded_rows(block, tensor);
   }
   K3_ASSIGN(const TrunkEncoding encoding, checked_encoding(block.encoding, tensor.name));
   const std::size_t expected_bytes = std::size_t{block.rows} * tensor.cols * weight_bytes(encoding);
@@ -41,6 +60,8 @@ Result<TrunkEncoding> checked_encoding(std::uint8_t value, std::string_view what
     case TrunkEncoding::kRawF32:
     case TrunkEncoding::kRawBf16:
       return static_cast<TrunkEncoding>(value);
+    case TrunkEncoding::kCodedBf16:
+      return fail(ErrorCode::kWeights, "{}: coded where plain weights are due", what);
   }
   return fail(ErrorCode::kWeights, "{}: unknown trunk encoding {}", what, value);
 }

@@ -52,7 +52,7 @@ class TrunkCursor {
 void widen(const kernels::KernelTable& table, TrunkEncoding encoding, const std::byte* bytes,
            float* out, std::size_t count);
 
-// The encoding behind a wire value; kWeights naming `what` when it is unknown.
+// The plain encoding behind a wire value; kWeights naming `what` when it is coded or unknown.
 Result<TrunkEncoding> checked_encoding(std::uint8_t value, std::string_view what);
 
 // Bytes of one weight.

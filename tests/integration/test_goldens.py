@@ -73,3 +73,13 @@ def test_demo_model(index, tmp_path):
     assert report["generated_ids"] == case["generated_ids"]
     assert report["finish_reason"] == "stop"
     assert report["text"] == case["text"]
+
+
+def test_a_coded_trunk_gives_the_same_logits(tmp_path):
+    case = json.loads((k3.DEMO / "expected.json").read_text())["cases"][0]
+    packed = k3.k3("pack", "--model", k3.DEMO, "--out", tmp_path / "packed", "--verbose").stdout
+    ratios = {line.split(": ")[1]: float(line.split()[0]) for line in packed.splitlines() if " of " in line}
+    assert 0.75 < ratios["language_model.lm_head.weight"] < 0.9  # 128 of its 192 columns are coded
+    logits = [logits_of(tmp_path, k3.DEMO, case["prompt_ids"], *trunk)
+              for trunk in ([], ["--trunk", tmp_path / "packed"])]
+    assert np.array_equal(logits[0].view("<u4"), logits[1].view("<u4"))

@@ -67,10 +67,12 @@ def test_every_way_of_running_gives_the_same_bits(case, tmp_path):
     model, work = tmp_path / "model", tmp_path / "work"
     awkward_checkpoints.write_checkpoint(case, model)
     k3.k3("pack", "--model", model, "--out", tmp_path / "packed", "--unit-mb", UNIT_MB)
+    k3.k3("pack", "--model", model, "--out", tmp_path / "raw", "--unit-mb", UNIT_MB, "--raw")
     sizes = sizes_of(model, tmp_path)
     runs = variants(sizes, supported_isas(tmp_path / "demo"))
-    runs |= {f"packed, {name}": arguments + ["--trunk", tmp_path / "packed"] for name, arguments in runs.items()
-             if "unit" in name or "half" in name or "pinned" in name}
+    streamed = [name for name in runs if "unit" in name or "half" in name or "pinned" in name or "isa" in name]
+    for packed in ("packed", "raw"):
+        runs |= {f"{packed}, {name}": runs[name] + ["--trunk", tmp_path / packed] for name in streamed}
     common = ["--model", model, "--work", work, "--ids", k3.comma(PROMPT), "--gen", GENERATE, "--unit-mb", UNIT_MB]
     first = None
     for number, (name, arguments) in enumerate(runs.items()):

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "common/checkpoint/checkpoint.h"
 #include "common/checkpoint/packed_trunk.h"
@@ -12,6 +14,7 @@
 #include "tools/k3/commands.h"
 #include "tools/k3/output_folder.h"
 #include "tools/k3/progress_bar.h"
+#include "tools/k3/terminal.h"
 
 namespace k3::cli {
 namespace {
@@ -22,8 +25,46 @@ struct PackOptions {
   std::filesystem::path model;
   std::optional<std::filesystem::path> out;
   double unit_mb = 256;
+  bool raw = false;
+  bool verbose = false;
   std::optional<int> layers;
 };
+
+// Bytes of one tensor, or of all.
+struct Sizes {
+  std::uint64_t raw = 0;  // as in the checkpoint
+  std::uint64_t stored = 0;
+
+  double ratio() const { return static_cast<double>(stored) / static_cast<double>(raw); }
+};
+
+std::vector<Sizes> sizes_by_tensor(const UnitTable& table, const std::vector<TrunkTensor>& order) {
+  std::vector<Sizes> sizes(order.size());
+  for (const Unit& unit : table.units) {
+    for (const UnitBlock& block : unit.blocks) {
+      const std::uint64_t value_bytes = block.encoding == TrunkEncoding::kRawF32 ? 4 : 2;
+      sizes[block.tensor].raw += value_bytes * block.rows * order[block.tensor].cols;
+      sizes[block.tensor].stored += block.length;
+    }
+  }
+  return sizes;
+}
+
+Status print_sizes(const UnitTable& table, const std::vector<TrunkTensor>& order, bool verbose) {
+  const std::vector<Sizes> sizes = sizes_by_tensor(table, order);
+  Sizes all;
+  std::string text;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    all.raw += sizes[i].raw;
+    all.stored += sizes[i].stored;
+    if (verbose) {
+      text += fmt::format("{:.4f} {} of {} bytes: {}\n", sizes[i].ratio(), sizes[i].stored,
+                          sizes[i].raw, order[i].name);
+    }
+  }
+  return print_now(text + fmt::format("{:.4f} {} of {} bytes: the whole trunk\n", all.ratio(),
+                                      all.stored, all.raw));
+}
 
 Status run_pack(const PackOptions& options) {
   if (!(options.unit_mb > 0 && options.unit_mb <= kMaxUnitMb)) {
@@ -40,6 +81,7 @@ Status run_pack(const PackOptions& options) {
     ProgressBar bar("packing");
     K3_TRY(write_packed_trunk(
         checkpoint, folder, static_cast<std::uint64_t>(options.unit_mb * 1e6),
+        options.raw ? PackAs::kRaw : PackAs::kCoded,
         [&bar](std::uint64_t done, std::uint64_t total) { bar.update(done, total); }));
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -48,7 +90,7 @@ Status run_pack(const PackOptions& options) {
              (folder / kPackedTrunkFile).string(), table.pass_bytes(), table.units.size(),
              table.largest_unit_bytes(),
              static_cast<double>(table.pass_bytes()) / 1e9 / seconds.count());
-  return {};
+  return print_sizes(table, trunk_order(checkpoint.config()), options.verbose);
 }
 
 }  // namespace
@@ -63,6 +105,8 @@ void add_pack(CLI::App& root, Action& action) {
       ->add_option("--unit-mb", options->unit_mb,
                    "most megabytes of a unit: what is read, cached and delivered as one")
       ->capture_default_str();
+  command->add_flag("--raw", options->raw, "keep bf16 as it is instead of coding it in 12 bits");
+  command->add_flag("-v,--verbose", options->verbose, "how far each tensor was coded");
   command->add_option("--layers", options->layers, "only the first N layers of a partial download");
   command->callback([options, &action] { action = [options] { return run_pack(*options); }; });
 }

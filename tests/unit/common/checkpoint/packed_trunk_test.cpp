@@ -34,7 +34,7 @@ class PackedTrunkTest : public testing::Test {
   PackedTrunkTest() {
     test::write_tiny_checkpoint(test::TinyOptions{}, model_);
     checkpoint_ = Checkpoint::open(model_, {}).value();
-    const Status packed = write_packed_trunk(*checkpoint_, folder_.path(), 5000, {});
+    const Status packed = write_packed_trunk(*checkpoint_, folder_.path(), 5000, PackAs::kRaw, {});
     if (!packed) throw std::runtime_error(packed.error().message);
     bytes_ = read_text_file(file(), 1 << 30).value();
   }
@@ -120,7 +120,7 @@ TEST_F(PackedTrunkTest, HoldsTheBytesOfTheShards) {
 TEST_F(PackedTrunkTest, ProgressEndsAtTheTotal) {
   std::uint64_t last = 0;
   std::uint64_t total = 0;
-  ASSERT_TRUE(write_packed_trunk(*checkpoint_, folder_.path(), 5000,
+  ASSERT_TRUE(write_packed_trunk(*checkpoint_, folder_.path(), 5000, PackAs::kCoded,
                                  [&](std::uint64_t done, std::uint64_t all) {
                                    EXPECT_GE(done, last);
                                    last = done;
@@ -213,7 +213,8 @@ TEST_F(PackedTrunkTest, SealedNonsenseIsRefusedByItsOwnCheck) {
       {block + 20, 1, false, "row 1"},
       {block + 24, 0, false, "0 rows"},
       {block + 24, 0xffffffff, false, "rows"},
-      {block + 28, 2, false, "encoding 2"},
+      {block + 28, 2, false, "rows coded in"},
+      {block + 28, 3, false, "encoding 3"},
   };
   const std::string whole = bytes_;
   for (const Case& damage : cases) {
@@ -246,14 +247,15 @@ TEST_F(PackedTrunkTest, AbsentFileIsNamed) {
 
 TEST_F(PackedTrunkTest, LostShardLeavesTheOldFileAndNamesTheShard) {
   std::filesystem::remove(checkpoint_->shards()[1].path);
-  const Status status = write_packed_trunk(*checkpoint_, folder_.path(), 7000, {});
+  const Status status = write_packed_trunk(*checkpoint_, folder_.path(), 7000, PackAs::kRaw, {});
   ASSERT_FALSE(status);
   EXPECT_THAT(status.error().message, HasSubstr(checkpoint_->shards()[1].path.string()));
   EXPECT_EQ(read_text_file(file(), 1 << 30).value(), bytes_);
 }
 
 TEST_F(PackedTrunkTest, FolderThatIsAbsentIsAnOutputError) {
-  const Status status = write_packed_trunk(*checkpoint_, folder_.path() / "absent", 5000, {});
+  const Status status =
+      write_packed_trunk(*checkpoint_, folder_.path() / "absent", 5000, PackAs::kRaw, {});
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kOutput);
 }

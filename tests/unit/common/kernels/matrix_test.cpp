@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "common/codec/coded_bf16.h"
 #include "tests/unit/common/kernels/tables_under_test.h"
 
 namespace k3::kernels {
@@ -20,6 +21,9 @@ std::vector<float> one_call(const KernelTable& t, const Matrix& w, const std::ve
                             std::size_t batch) {
   std::vector<float> y(batch * w.rows);
   switch (w.format) {
+    case WeightFormat::kCodedBf16:
+      t.matmul_coded(w.coded, 0, w.rows, w.cols, x.data(), w.cols, batch, y.data(), w.rows);
+      break;
     case WeightFormat::kF32:
       t.matmul_f32(w.data, w.rows, w.cols, x.data(), w.cols, batch, y.data(), w.rows);
       break;
@@ -61,6 +65,25 @@ TEST(Multiplier, BitsDoNotDependOnThreads) {
         }
       }
     }
+  }
+}
+
+TEST(Multiplier, BitsOfACodedMatrixDoNotDependOnThreads) {
+  const KernelTable& table = *supported_tables().front();
+  const std::vector<float> values = random_floats(1003 * 768, 5, 0.05F);
+  std::vector<std::uint16_t> weights;
+  for (const float value : values) {
+    weights.push_back(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16));
+  }
+  const auto block = encode_bf16(std::as_bytes(std::span(weights)), 1003, 768).value();
+  Matrix w{WeightFormat::kCodedBf16, nullptr, nullptr, 1003, 768};
+  w.coded = open_coded_bf16(block, 1003, 768).value();
+  const std::vector<float> x = random_floats(4 * w.cols, 3);
+  const std::vector<float> want = one_call(table, w, x, 4);
+  for (const int threads : {1, 2, 3, 8}) {
+    std::vector<float> y(4 * w.rows, NAN);
+    Multiplier(table, threads).multiply(w, x.data(), w.cols, 4, y.data(), w.rows);
+    EXPECT_TRUE(same_bits(y, want)) << threads << " threads";
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 
+#include "common/codec/coded_bf16.h"
 #include "common/kernels/select.h"
 
 namespace k3::compute::test {
@@ -86,8 +87,28 @@ TEST_F(TrunkCursorTest, RefusesWrongSizesAndEncodings) {
   TrunkBlock short_block = block(0, 6);
   short_block.bytes = short_block.bytes.first(47);
   EXPECT_THAT(refusal({short_block}), AllOf(HasSubstr("47 bytes"), HasSubstr("48")));
-  EXPECT_THAT(refusal({block(0, 6, 2)}), HasSubstr("encoding 2"));
+  EXPECT_THAT(refusal({block(0, 6, 3)}), HasSubstr("encoding 3"));
+  EXPECT_THAT(refusal({block(0, 6, 2)}), HasSubstr("not a matrix of products"));
   EXPECT_EQ(refusal({block(0, 6)}), "accepted");
+}
+
+TEST_F(TrunkCursorTest, MultipliesCodedRowsAndRefusesThemDamaged) {
+  order_[0] = {.layer = 3, .role = TrunkRole::kKdaQ, .name = "q", .rows = 2, .cols = 256};
+  std::vector<std::uint16_t> weights(512, 0x3f80);  // 1
+  weights[256] = 0xc000;                            // -2
+  auto coded = encode_bf16(std::as_bytes(std::span(weights)), 2, 256).value();
+  trunk_.blocks = {{.tensor = 0, .first_row = 0, .rows = 2, .encoding = 2, .bytes = coded}};
+  const std::vector<float> x(256, 1.0F);
+  float y[2];
+  ASSERT_TRUE(cursor_.multiply(3, TrunkRole::kKdaQ, x.data(), 256, 1, y, 2));
+  EXPECT_THAT(y, ElementsAre(256.0F, 253.0F));
+  coded.pop_back();
+  trunk_.blocks = {{.tensor = 0, .first_row = 0, .rows = 2, .encoding = 2, .bytes = coded}};
+  cursor_.restart();
+  const Status damaged = cursor_.multiply(3, TrunkRole::kKdaQ, x.data(), 256, 1, y, 2);
+  ASSERT_FALSE(damaged);
+  EXPECT_EQ(damaged.error().code, ErrorCode::kWeights);
+  EXPECT_THAT(damaged.error().message, HasSubstr("q from row 0: coded block"));
 }
 
 TEST_F(TrunkCursorTest, MultipliesRowsOfBothEncodingsInTheirPlaces) {

@@ -109,7 +109,7 @@ TEST_F(TrunkServiceTest, DeliversTheShardsByteForByteAtEveryBudget) {
 TEST_F(TrunkServiceTest, DeliversThePackedTrunkByteForByte) {
   const Checkpoint checkpoint = Checkpoint::open(model_, {}).value();
   std::filesystem::create_directories(folder_.path() / "packed");
-  ASSERT_TRUE(write_packed_trunk(checkpoint, folder_.path() / "packed", 4096, [](auto, auto) {}));
+  ASSERT_TRUE(write_packed_trunk(checkpoint, folder_.path() / "packed", 4096, PackAs::kRaw, [](auto, auto) {}));
   TrunkService::Options packed = options(3);
   packed.packed_trunk = folder_.path() / "packed";
   start(packed);

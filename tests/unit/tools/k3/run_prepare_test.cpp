@@ -77,7 +77,7 @@ TEST_F(PrepareModel, ThePackedTrunkInTheWorkFolderIsUsed) {
   const auto checkpoint = Checkpoint::open(model_, {});
   ASSERT_TRUE(checkpoint);
   std::filesystem::create_directories(model_ / ".k3");
-  ASSERT_TRUE(write_packed_trunk(*checkpoint, model_ / ".k3", 100'000, [](auto, auto) {}));
+  ASSERT_TRUE(write_packed_trunk(*checkpoint, model_ / ".k3", 100'000, PackAs::kCoded, [](auto, auto) {}));
   const auto prepared = prepare_model(options_, prompt_, kPlenty);
   ASSERT_TRUE(prepared) << prepared.error().message;
   EXPECT_EQ(prepared->trunk, model_ / ".k3");

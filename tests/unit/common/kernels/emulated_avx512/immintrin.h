@@ -99,3 +99,44 @@ inline __m512 _mm512_permutexvar_ps(__m512i index, __m512 a) {
   for (int l = 0; l < 16; ++l) result.lane[l] = a.lane[index.lane[l] & 15];
   return result;
 }
+
+inline __m512i _mm512_loadu_si512(const void* p) {
+  __m512i result;
+  std::memcpy(&result, p, sizeof result);
+  return result;
+}
+
+inline __m512i _mm512_set1_epi32(int a) {
+  __m512i result;
+  for (std::uint32_t& lane : result.lane) lane = static_cast<std::uint32_t>(a);
+  return result;
+}
+
+inline __m512i _mm512_srli_epi32(__m512i a, unsigned count) {
+  for (std::uint32_t& lane : a.lane) lane >>= count;
+  return a;
+}
+
+inline __m512i _mm512_ror_epi32(__m512i a, unsigned count) {
+  for (std::uint32_t& lane : a.lane) lane = (lane >> count) | (lane << (32 - count) % 32);
+  return a;
+}
+
+inline __m512i _mm512_permutexvar_epi32(__m512i index, __m512i a) {
+  __m512i result;
+  for (int l = 0; l < 16; ++l) result.lane[l] = a.lane[index.lane[l] & 15];
+  return result;
+}
+
+// Bit 4 a + 2 b + c of `table` for each bit position.
+inline __m512i _mm512_ternarylogic_epi32(__m512i a, __m512i b, __m512i c, int table) {
+  __m512i result = {};
+  for (int l = 0; l < 16; ++l) {
+    for (int bit = 0; bit < 32; ++bit) {
+      const std::uint32_t index = (a.lane[l] >> bit & 1) << 2 | (b.lane[l] >> bit & 1) << 1 |
+                                  (c.lane[l] >> bit & 1);
+      result.lane[l] |= static_cast<std::uint32_t>(table >> index & 1) << bit;
+    }
+  }
+  return result;
+}
