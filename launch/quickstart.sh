@@ -27,6 +27,10 @@ while [ $# -gt 0 ]; do
 done
 [ "$model" = "$demo" ] && pack=yes
 
+if [ ! -e "$model/tiktoken.model" ]; then
+  echo "quickstart: $model has no tiktoken.model, so no text; use k3 run --ids" >&2
+  exit 2
+fi
 "$root/launch/install-packages.sh"
 echo "quickstart: building"
 (cd "$root" && cmake --preset release >/dev/null && cmake --build --preset release --target binaries)

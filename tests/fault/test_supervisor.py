@@ -118,3 +118,27 @@ def test_a_run_whose_supervisor_is_killed_says_so_and_keeps_its_tokens(tmp_path)
     assert partial["finish_reason"] == "error"
     assert 0 < len(partial["generated_ids"]) < 3000
     k3.wait_until(lambda: not list(runtime.iterdir()) and not k3.stage_processes(), "the end of what the run had started")
+
+
+def test_a_start_that_fails_stops_what_it_started(tmp_path):
+    model = tmp_path / "model"
+    awkward_checkpoints.write_checkpoint("odd_widths", model)
+    running = k3.Pipeline(tmp_path / "run", dict(model=model), {})  # no index
+    started = running.start()
+    assert started.returncode == 2
+    assert "k3 index" in started.stderr and str(running.run_dir / "log") in started.stderr
+    assert k3.stage_processes() == []
+    k3.k3("index", "--model", model)
+    assert running.start().returncode == 0
+    running.stop()
+
+
+def test_a_packed_trunk_in_its_default_place_is_used(tmp_path):
+    model = tmp_path / "model"
+    awkward_checkpoints.write_checkpoint("odd_widths", model)
+    k3.k3("index", "--model", model)
+    k3.k3("pack", "--model", model)
+    running = k3.Pipeline(tmp_path / "run", dict(model=model), {})
+    assert running.start().returncode == 0
+    assert f"--trunk {model / '.k3'}" in (running.run_dir / "supervisord.conf").read_text()
+    running.stop()
