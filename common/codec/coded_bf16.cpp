@@ -153,8 +153,8 @@ class Encoder {
 
   template <class T>
   static std::byte* append(std::byte* to, const std::vector<T>& values) {
-    std::memcpy(to, values.data(), values.size() * sizeof(T));
-    return to + values.size() * sizeof(T);
+    const auto bytes = std::as_bytes(std::span(values));
+    return std::copy(bytes.begin(), bytes.end(), to);
   }
 
   const RawRows& raw_;
