@@ -7,7 +7,7 @@
 # --model DIR    another checkpoint (default: the small demo model in launch/demo-model)
 # --prompt TEXT  the question (default: "What does happy mean?")
 # --gen N        at most N tokens (default: 64)
-# --pack         also pack the trunk of --model DIR: for the released model that writes 109 GB
+# --pack         also pack the trunk of --model DIR: for the released model that writes up to 109 GB
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 demo="$root/launch/demo-model"
