@@ -1,5 +1,4 @@
 // k3 plan: the memory a pipeline would take, and whether it fits here.
-#include <limits>
 #include <memory>
 
 #include "common/observe/memory.h"
