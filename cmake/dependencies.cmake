@@ -10,6 +10,7 @@ find_package(nlohmann_json REQUIRED)
 find_package(simdjson REQUIRED)
 find_package(tomlplusplus REQUIRED)
 find_package(cppzmq REQUIRED)
+find_package(benchmark REQUIRED)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 
 # Debian's CapnProto package exports a tool target that points nowhere; name the programs ourselves.

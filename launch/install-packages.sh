@@ -8,7 +8,7 @@ packages="
   libzmq3-dev cppzmq-dev capnproto libcapnp-dev
   libspdlog-dev libfmt-dev libexpected-dev libcli11-dev nlohmann-json3-dev libsimdjson-dev
   libtomlplusplus-dev liburing-dev libxxhash-dev
-  libgtest-dev libgmock-dev
+  libgtest-dev libgmock-dev libbenchmark-dev
   supervisor python3 python3-numpy python3-pytest
 "
 

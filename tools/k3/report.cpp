@@ -67,8 +67,11 @@ std::string report_summary(const RunReport& report) {
                   human_bytes(report.experts_bytes_read)));
   add(fmt::format("experts: {} hits, {} prefetched, {} misses", report.hits, report.prefetched,
                   report.misses));
-  add(fmt::format("time: compute {:.3f} s, waiting for trunk {:.3f} s, for experts {:.3f} s",
-                  report.compute_seconds, report.wait_trunk_seconds, report.wait_experts_seconds));
+  add(
+      fmt::format("time: compute {:.3f} s, waiting for trunk {:.3f} s, for experts {:.3f} s, "
+                  "messaging {:.3f} s",
+                  report.compute_seconds, report.wait_trunk_seconds, report.wait_experts_seconds,
+                  report.messaging_seconds));
   add(fmt::format("peak memory of all processes: {} (trunk {}, expert cache {})",
                   human_bytes(report.peak_memory_bytes), human_bytes(report.trunk_bytes),
                   human_bytes(report.cache_bytes)));

@@ -32,6 +32,7 @@ struct RunReport {
   double total_seconds = 0;
   double wait_trunk_seconds = 0;
   double wait_experts_seconds = 0;
+  double messaging_seconds = 0;
   double compute_seconds = 0;
 
   std::uint64_t trunk_bytes_read = 0;

@@ -1,6 +1,4 @@
 // k3 run: generates text, over a running pipeline or a private one.
-#include <fmt/format.h>
-
 #include <memory>
 #include <string>
 
@@ -19,31 +17,6 @@
 
 namespace k3::cli {
 namespace {
-
-// Decimal gigabytes for a service, which multiplies and cuts: half a byte more, so that rounding
-// never costs a budget of exactly n slots one of them.
-std::string as_gigabytes(std::uint64_t bytes) { return fmt::format("{}.5e-9", bytes); }
-
-PipelineSettings pipeline_settings(const RunOptions& options, const PlannedModel& model) {
-  PipelineSettings settings = {{"model", model.checkpoint.directory().string()},
-                               {"trunk_gb", as_gigabytes(model.plan.trunk_budget)},
-                               {"cache_gb", as_gigabytes(model.plan.expert_budget)},
-                               {"max_positions", fmt::format("{}", model.plan.positions)}};
-  const auto add = [&settings](const char* name, const auto& value) {
-    if (value) settings.emplace_back(name, fmt::format("{}", *value));
-  };
-  if (options.work) {
-    settings.emplace_back("work", std::filesystem::absolute(*options.work).string());
-  }
-  if (model.trunk) settings.emplace_back("trunk", model.trunk->string());
-  add("threads", options.threads);
-  add("chunk", options.chunk);
-  add("unit_mb", options.unit_mb);
-  add("layers", options.layers);
-  add("isa", options.isa);
-  add("mla_norm_eps", options.mla_norm_eps);
-  return settings;
-}
 
 Status run_privately(const RunOptions& options, const Prompt& prompt) {
   K3_ASSIGN(const std::filesystem::path script, find_supervisor_script());

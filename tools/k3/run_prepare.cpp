@@ -56,7 +56,32 @@ PlanInputs plan_inputs(const RunOptions& options, const Checkpoint& checkpoint,
   return inputs;
 }
 
+// Decimal gigabytes for a service, which multiplies and cuts: half a byte more, so that rounding
+// never costs a budget of exactly n slots one of them.
+std::string as_gigabytes(std::uint64_t bytes) { return fmt::format("{}.5e-9", bytes); }
+
 }  // namespace
+
+PipelineSettings pipeline_settings(const RunOptions& options, const PlannedModel& model) {
+  PipelineSettings settings = {{"model", model.checkpoint.directory().string()},
+                               {"trunk_gb", as_gigabytes(model.plan.trunk_budget)},
+                               {"cache_gb", as_gigabytes(model.plan.expert_budget)},
+                               {"max_positions", fmt::format("{}", model.plan.positions)}};
+  const auto add = [&settings](const char* name, const auto& value) {
+    if (value) settings.emplace_back(name, fmt::format("{}", *value));
+  };
+  if (options.work) {
+    settings.emplace_back("work", std::filesystem::absolute(*options.work).string());
+  }
+  if (model.trunk) settings.emplace_back("trunk", model.trunk->string());
+  add("threads", options.threads);
+  add("chunk", options.chunk);
+  add("unit_mb", options.unit_mb);
+  add("layers", options.layers);
+  add("isa", options.isa);
+  add("mla_norm_eps", options.mla_norm_eps);
+  return settings;
+}
 
 Status ensure_expert_index(const Checkpoint& checkpoint, const std::filesystem::path& work) {
   std::error_code error;
@@ -81,9 +106,10 @@ Result<PlannedModel> plan_model(const RunOptions& options, std::uint64_t positio
   const std::uint64_t unit_bytes = scaled(options.unit_mb, 1e6).value_or(kDefaultUnitBytes);
   K3_ASSIGN(const UnitTable units, trunk ? open_packed_trunk(*trunk, checkpoint)
                                          : unit_table_over_shards(checkpoint, unit_bytes));
-  K3_ASSIGN(RunPlan plan, plan_run(plan_inputs(options, checkpoint, units, positions), limits));
+  PlanInputs inputs = plan_inputs(options, checkpoint, units, positions);
+  K3_ASSIGN(RunPlan plan, plan_run(inputs, limits));
   K3_TRY(check_plan(plan.lines, limits));
-  return PlannedModel{std::move(checkpoint), trunk, std::move(plan)};
+  return PlannedModel{std::move(checkpoint), trunk, std::move(inputs), std::move(plan)};
 }
 
 Result<PlannedModel> prepare_model(const RunOptions& options, const Prompt& prompt,

@@ -8,6 +8,7 @@
 #include "common/base/result.h"
 #include "common/checkpoint/checkpoint.h"
 #include "common/observe/memory.h"
+#include "tools/k3/pipeline_private.h"
 #include "tools/k3/run_options.h"
 #include "tools/k3/run_plan.h"
 
@@ -19,6 +20,7 @@ inline constexpr std::uint64_t kDefaultUnitBytes = 256'000'000;
 struct PlannedModel {
   Checkpoint checkpoint;
   std::optional<std::filesystem::path> trunk;  // holds trunk.k3t, when the trunk was packed
+  PlanInputs inputs;                           // the plan's
   RunPlan plan;
 };
 
@@ -27,6 +29,9 @@ struct PlannedModel {
 // check_plan's refusal.
 Result<PlannedModel> plan_model(const RunOptions& options, std::uint64_t positions,
                                 const MemoryLimits& limits);
+
+// The process table's settings for a private pipeline over `model`, planned from `options`.
+PipelineSettings pipeline_settings(const RunOptions& options, const PlannedModel& model);
 
 // Makes sure that `work` holds the expert index of `checkpoint`, building it (with a progress bar)
 // when there is none. kWeights when it belongs to another checkpoint; kOutput when it cannot be

@@ -64,6 +64,7 @@ RunReport make_report(PipelineLink& link, const PipelineFacts& facts,
   };
   report.wait_trunk_seconds = seconds_of("wait_trunk_ns");
   report.wait_experts_seconds = seconds_of("wait_experts_ns");
+  report.messaging_seconds = seconds_of("messaging_ns");
   report.compute_seconds = seconds_of("compute_ns");
   const StatsLedger& experts = link.stats(Stage::kExperts);
   report.trunk_bytes_read = link.stats(Stage::kTrunk).total("bytes_read");

@@ -29,19 +29,6 @@ Result<Answer> ask_for(PipelineLink& link, Stage stage, const ipc::Message& ques
   return fail(ErrorCode::kFailed, "{} answered with another kind of message", name_of(stage));
 }
 
-Result<PipelineFacts> describe(PipelineLink& link) {
-  PipelineFacts facts;
-  K3_ASSIGN(facts.tokenizer,
-            ask_for<ipc::TokenizerDescription>(link, Stage::kTokenizer, ipc::DescribeTokenizer{}));
-  K3_ASSIGN(facts.trunk, ask_for<ipc::TrunkDescription>(link, Stage::kTrunk, ipc::DescribeTrunk{}));
-  K3_ASSIGN(facts.experts,
-            ask_for<ipc::ExpertsDescription>(link, Stage::kExperts, ipc::DescribeExperts{}));
-  K3_ASSIGN(facts.compute,
-            ask_for<ipc::ComputeDescription>(link, Stage::kCompute, ipc::DescribeCompute{}));
-  facts.fingerprint = link.welcome(Stage::kCompute)->fingerprint;
-  return facts;
-}
-
 // Whether the pipeline runs the checkpoint in `directory`.
 Status check_model(const std::filesystem::path& directory, const PipelineFacts& facts) {
   Checkpoint::Options part;
@@ -89,9 +76,11 @@ Result<GenerationRequest> make_request(PipelineLink& link, const RunOptions& opt
 void print_token_line(const GeneratedToken& token, std::size_t index, const std::string& text) {
   const auto ms = [](std::uint64_t ns) { return static_cast<double>(ns) / 1e6; };
   tell(fmt::format(
-      "token {} id={} position={} ms={:.1f} trunk_wait_ms={:.1f} experts_wait_ms={:.1f} {}\n",
+      "token {} id={} position={} ms={:.1f} trunk_wait_ms={:.1f} experts_wait_ms={:.1f} "
+      "messaging_ms={:.1f} {}\n",
       index, token.id, token.position, ms(token.timings.total_ns), ms(token.timings.wait_trunk_ns),
-      ms(token.timings.wait_experts_ns), text.empty() ? "" : fmt::format("text=\"{}\"", text)));
+      ms(token.timings.wait_experts_ns), ms(token.timings.messaging_ns),
+      text.empty() ? "" : fmt::format("text=\"{}\"", text)));
 }
 
 // Generates with everything the user sees meanwhile.
@@ -132,6 +121,19 @@ Status deliver(const RunOptions& options, const RunReport& report, LogitsFile* l
 }
 
 }  // namespace
+
+Result<PipelineFacts> describe(PipelineLink& link) {
+  PipelineFacts facts;
+  K3_ASSIGN(facts.tokenizer,
+            ask_for<ipc::TokenizerDescription>(link, Stage::kTokenizer, ipc::DescribeTokenizer{}));
+  K3_ASSIGN(facts.trunk, ask_for<ipc::TrunkDescription>(link, Stage::kTrunk, ipc::DescribeTrunk{}));
+  K3_ASSIGN(facts.experts,
+            ask_for<ipc::ExpertsDescription>(link, Stage::kExperts, ipc::DescribeExperts{}));
+  K3_ASSIGN(facts.compute,
+            ask_for<ipc::ComputeDescription>(link, Stage::kCompute, ipc::DescribeCompute{}));
+  facts.fingerprint = link.welcome(Stage::kCompute)->fingerprint;
+  return facts;
+}
 
 Status run_session(const RunOptions& options, const Prompt& prompt, const SessionSetup& setup) {
   PeakMemory memory;

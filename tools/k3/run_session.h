@@ -6,9 +6,15 @@
 #include <string>
 
 #include "common/base/result.h"
+#include "tools/k3/pipeline_link.h"
 #include "tools/k3/run_options.h"
+#include "tools/k3/run_report.h"
 
 namespace k3::cli {
+
+// Asks every stage what it is. Errors as PipelineLink::ask(); kFailed for an answer of another
+// kind.
+Result<PipelineFacts> describe(PipelineLink& link);
 
 struct SessionSetup {
   std::filesystem::path run_dir;
