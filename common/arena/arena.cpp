@@ -25,14 +25,24 @@ Result<std::uint64_t> random_generation() {
   return value;
 }
 
-// Files on disk know no seals (EINVAL); every file that lives in memory has some, or none, to tell.
 Status check_cannot_shrink(int fd) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (seals < 0 ? errno == EINVAL : (seals & F_SEAL_SHRINK) != 0) return {};
   if (seals < 0) return fail(ErrorCode::kFailed, "shared region: F_GET_SEALS: {}", errno_text());
+  if ((seals & F_SEAL_SHRINK) != 0) return {};
   return fail(ErrorCode::kFailed,
               "shared region: memory with seals {:#x}, expected one against shrinking ({:#x})",
               seals, F_SEAL_SHRINK);
+}
+
+Status check_is_read_only_file(int fd, const struct stat& info) {
+  if (!S_ISREG(info.st_mode)) {
+    return fail(ErrorCode::kFailed, "shared region: mode {:o}, expected a regular file",
+                info.st_mode);
+  }
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY) return {};
+  return fail(ErrorCode::kFailed, "shared region: a file open with flags {:#x}, expected read-only",
+              flags);
 }
 
 void unmap(const void* data, std::size_t bytes) {
@@ -91,12 +101,14 @@ Arena& Arena::operator=(Arena&& other) noexcept {
 
 Arena::~Arena() { unmap(data_.data(), data_.size()); }
 
-Result<MappedRegion> MappedRegion::map(UniqueFd fd, std::size_t bytes) {
-  K3_TRY(check_cannot_shrink(fd.get()));  // first: the size below must be one that lasts
+Result<MappedRegion> MappedRegion::map(UniqueFd fd, std::size_t bytes, RegionKind kind) {
+  // First: the size below must be one that lasts.
+  if (kind == RegionKind::kMemory) K3_TRY(check_cannot_shrink(fd.get()));
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) {
     return fail(ErrorCode::kFailed, "shared region: fstat: {}", errno_text());
   }
+  if (kind == RegionKind::kFile) K3_TRY(check_is_read_only_file(fd.get(), info));
   if (bytes == 0 || bytes > static_cast<std::uint64_t>(info.st_size)) {
     return fail(ErrorCode::kFailed, "shared region: {} bytes announced, the descriptor holds {}",
                 bytes, info.st_size);

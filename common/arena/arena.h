@@ -35,14 +35,19 @@ class Arena {
   std::uint64_t generation_ = 0;
 };
 
+// What a region's owner declares it to be. The numbers travel on the lifeline.
+enum class RegionKind : std::uint32_t {
+  kMemory = 0,  // a memfd sealed against shrinking: what is cut short ends its readers with SIGBUS
+  kFile = 1,    // a regular file, which nothing can seal: it is trusted not to be cut short
+};
+
 // The consumer's side: a read-only mapping of `bytes` of a descriptor received from the owner.
 class MappedRegion {
  public:
-  // Takes memory sealed against shrinking, since what is cut short under its readers ends them with
-  // SIGBUS; or a file on disk, which nothing can seal: it is trusted not to be cut short. Errors:
-  // kFailed when it is neither, when the descriptor is smaller than `bytes` (both numbers), or when
-  // mmap fails.
-  static Result<MappedRegion> map(UniqueFd fd, std::size_t bytes);
+  // Errors: kFailed when the descriptor is not what `kind` says, when it can write to a file, when
+  // it holds fewer than `bytes` (both numbers), or when mmap fails.
+  static Result<MappedRegion> map(UniqueFd fd, std::size_t bytes,
+                                  RegionKind kind = RegionKind::kMemory);
 
   MappedRegion(MappedRegion&& other) noexcept;
   MappedRegion& operator=(MappedRegion&& other) noexcept;

@@ -161,7 +161,8 @@ Status Client::State::take_regions() {
   if (!options.map_regions) received->clear();
   Regions mapped;
   for (ReceivedRegion& region : *received) {
-    Result<MappedRegion> mapping = MappedRegion::map(std::move(region.fd), region.bytes);
+    Result<MappedRegion> mapping =
+        MappedRegion::map(std::move(region.fd), region.bytes, region.kind);
     if (!mapping) {
       return fail(ErrorCode::kFailed, "{}: region {}: {}", options.service, region.region,
                   mapping.error().message);

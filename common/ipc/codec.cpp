@@ -40,11 +40,40 @@ Header read_header(proto::Envelope::Reader in) {
   return header;
 }
 
-Result<Envelope> decode_words(kj::ArrayPtr<const capnp::word> words) {
+// The words of a frame, at an address that Cap'n Proto can read from.
+class AlignedWords {
+ public:
+  // `frame` holds whole words and outlives this.
+  explicit AlignedWords(std::span<const std::byte> frame)
+      : data_(reinterpret_cast<const capnp::word*>(frame.data())),
+        words_(frame.size() / sizeof(capnp::word)) {
+    if (reinterpret_cast<std::uintptr_t>(data_) % alignof(std::uint64_t) == 0) return;
+    copy_ = kj::heapArray<capnp::word>(words_);
+    std::memcpy(copy_.begin(), frame.data(), frame.size());
+    data_ = copy_.begin();
+  }
+  kj::ArrayPtr<const capnp::word> get() const { return {data_, words_}; }
+
+ private:
+  const capnp::word* data_;
+  std::size_t words_;
+  kj::Array<capnp::word> copy_;
+};
+
+bool is_possible_size(std::size_t bytes) {
+  return bytes > 0 && bytes <= kMaxFrameBytes && bytes % sizeof(capnp::word) == 0;
+}
+
+capnp::ReaderOptions reader_options(kj::ArrayPtr<const capnp::word> words) {
   capnp::ReaderOptions options;
   options.traversalLimitInWords = words.size() * kTraversalFactor;
   options.nestingLimit = kNestingLimit;
-  capnp::FlatArrayMessageReader reader(words, options);
+  return options;
+}
+
+// The envelope of a whole frame of our major version.
+Result<proto::Envelope::Reader> root_of(capnp::FlatArrayMessageReader& reader,
+                                        kj::ArrayPtr<const capnp::word> words) {
   if (reader.getEnd() != words.end()) {
     return fail(ErrorCode::kFailed, "malformed frame: {} of {} bytes follow the message",
                 (words.end() - reader.getEnd()) * sizeof(capnp::word),
@@ -57,6 +86,12 @@ Result<Envelope> decode_words(kj::ArrayPtr<const capnp::word> words) {
                 in.getProtocolMajor(), in.getProtocolMinor(), short_sender(in), kProtocolMajor,
                 kProtocolMinor);
   }
+  return in;
+}
+
+Result<Envelope> decode_words(kj::ArrayPtr<const capnp::word> words) {
+  capnp::FlatArrayMessageReader reader(words, reader_options(words));
+  K3_ASSIGN(const proto::Envelope::Reader in, root_of(reader, words));
   Envelope envelope{read_header(in), {}};
   const auto body = in.getBody();
   if (!codec::read_control(body, envelope.body) && !codec::read_trunk(body, envelope.body) &&
@@ -101,24 +136,30 @@ Result<std::vector<std::byte>> encode(const Header& header, const Message& body)
 }
 
 Result<Envelope> decode(std::span<const std::byte> frame) {
-  if (frame.empty() || frame.size() > kMaxFrameBytes || frame.size() % sizeof(capnp::word) != 0) {
+  if (!is_possible_size(frame.size())) {
     return fail(ErrorCode::kFailed,
                 "malformed frame: {} bytes, expected a multiple of {} from {} to {}", frame.size(),
                 sizeof(capnp::word), sizeof(capnp::word), kMaxFrameBytes);
   }
-  const std::size_t words = frame.size() / sizeof(capnp::word);
-  kj::Array<capnp::word> aligned;
-  const auto* data = reinterpret_cast<const capnp::word*>(frame.data());
-  if (reinterpret_cast<std::uintptr_t>(data) % alignof(std::uint64_t) != 0) {
-    aligned = kj::heapArray<capnp::word>(words);
-    std::memcpy(aligned.begin(), frame.data(), frame.size());
-    data = aligned.begin();
-  }
+  const AlignedWords words(frame);
   try {
-    return decode_words({data, words});
+    return decode_words(words.get());
   } catch (const kj::Exception& error) {
     return fail(ErrorCode::kFailed, "malformed frame of {} bytes: {}", frame.size(),
                 describe(error));
+  }
+}
+
+std::optional<std::uint64_t> sequence_of(std::span<const std::byte> frame) {
+  if (!is_possible_size(frame.size())) return std::nullopt;
+  const AlignedWords words(frame);
+  try {
+    capnp::FlatArrayMessageReader reader(words.get(), reader_options(words.get()));
+    const auto in = root_of(reader, words.get());
+    if (!in) return std::nullopt;
+    return in->getSequence();
+  } catch (const kj::Exception&) {
+    return std::nullopt;
   }
 }
 

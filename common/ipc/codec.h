@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,5 +26,10 @@ Result<std::vector<std::byte>> encode(const Header& header, const Message& body)
 // size out of range, or an unknown message is kFailed; another protocolMajor is kIncompatible with
 // both versions named. Any thread.
 Result<Envelope> decode(std::span<const std::byte> frame);
+
+// The sequence number of a frame, read even when decode() refuses what its body holds: such a frame
+// counts like any other. Nothing when the envelope itself cannot be read, or is of another
+// protocolMajor. Any thread.
+std::optional<std::uint64_t> sequence_of(std::span<const std::byte> frame);
 
 }  // namespace k3::ipc

@@ -22,7 +22,7 @@ struct RegionsHeader {
 };
 struct RegionRecord {
   std::uint32_t region = 0;
-  std::uint32_t reserved = 0;
+  std::uint32_t kind = 0;  // RegionKind
   std::uint64_t generation = 0;
   std::uint64_t bytes = 0;
 };
@@ -124,7 +124,8 @@ Status send_regions(int fd, std::span<const SharedRegion> regions) {
   std::vector<RegionRecord> records;
   std::vector<int> fds;
   for (const SharedRegion& region : regions) {
-    records.push_back({region.region, 0, region.generation, region.bytes});
+    records.push_back(
+        {region.region, static_cast<std::uint32_t>(region.kind), region.generation, region.bytes});
     fds.push_back(region.fd);
   }
   iovec parts[] = {{&header, sizeof(header)},
@@ -196,8 +197,13 @@ Result<std::optional<std::vector<ReceivedRegion>>> receive_regions(int fd) {
   }
   std::vector<ReceivedRegion> regions;
   for (std::size_t i = 0; i < fds.size(); ++i) {
-    regions.push_back(
-        {records[i].region, records[i].generation, records[i].bytes, std::move(fds[i])});
+    const RegionRecord& record = records[i];
+    if (record.kind > static_cast<std::uint32_t>(RegionKind::kFile)) {
+      return fail(ErrorCode::kFailed, "lifeline: region {} is of the unknown kind {}",
+                  record.region, record.kind);
+    }
+    regions.push_back({record.region, record.generation, record.bytes, std::move(fds[i]),
+                       static_cast<RegionKind>(record.kind)});
   }
   return regions;
 }

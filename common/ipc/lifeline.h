@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "common/arena/arena.h"
 #include "common/base/result.h"
 #include "common/base/unique_fd.h"
 #include "common/ipc/identity.h"
@@ -26,6 +27,7 @@ struct ReceivedRegion {
   std::uint64_t generation = 0;
   std::uint64_t bytes = 0;
   UniqueFd fd;
+  RegionKind kind = RegionKind::kMemory;
 };
 
 // All descriptors below are non-blocking and close on exec; no call blocks.
@@ -47,7 +49,7 @@ Status send_regions(int fd, std::span<const SharedRegion> regions);
 Result<UniqueFd> connect_lifeline(const std::filesystem::path& path, const ConnectionId& id);
 
 // The regions; nothing while they have not arrived. kUnavailable at end of file, kFailed on a
-// malformed packet.
+// malformed packet or a kind of region that is not known.
 Result<std::optional<std::vector<ReceivedRegion>>> receive_regions(int fd);
 
 }  // namespace k3::ipc

@@ -178,22 +178,25 @@ void Server::State::receive_from(const std::string& routing_id,
   if (peer.closing) return;
 
   Result<Envelope> envelope = fail(ErrorCode::kFailed, "malformed message: expected one frame");
-  if (parts.size() == 2) envelope = decode({parts[1].data<std::byte>(), parts[1].size()});
-  if (!envelope) {
-    if (!std::exchange(peer.warned, true)) {
-      spdlog::warn("bad_frame service={} client={} role={} error=\"{}\"", options.service, id,
-                   peer.role, envelope.error().message);
-    }
-    return reply_error(id, envelope.error().code, envelope.error().message);
+  std::optional<std::uint64_t> sequence;
+  if (parts.size() == 2) {
+    const std::span<const std::byte> frame(parts[1].data<std::byte>(), parts[1].size());
+    envelope = decode(frame);
+    sequence = envelope ? envelope->header.sequence : sequence_of(frame);
   }
-  const std::uint64_t sequence = envelope->header.sequence;
-  if (sequence != peer.received + 1) {
+  if (sequence && *sequence != peer.received + 1) {
     spdlog::warn("message_lost service={} client={} role={} sequence={} expected={}",
-                 options.service, id, peer.role, sequence, peer.received + 1);
+                 options.service, id, peer.role, *sequence, peer.received + 1);
     return hang_up(peer);
   }
-  peer.received = sequence;
-  handle(id, *envelope);
+  // A message this version does not know counts too: the newer client goes on from its number.
+  if (sequence) peer.received = *sequence;
+  if (envelope) return handle(id, *envelope);
+  if (!std::exchange(peer.warned, true)) {
+    spdlog::warn("bad_frame service={} client={} role={} error=\"{}\"", options.service, id,
+                 peer.role, envelope.error().message);
+  }
+  reply_error(id, envelope.error().code, envelope.error().message, sequence.value_or(0));
 }
 
 void Server::State::handle(ClientId id, const Envelope& envelope) {

@@ -11,6 +11,7 @@
 #include <vector>
 #include <zmq.hpp>
 
+#include "common/arena/arena.h"
 #include "common/base/result.h"
 #include "common/base/unique_fd.h"
 #include "common/ipc/event_loop.h"
@@ -24,6 +25,7 @@ struct SharedRegion {
   std::uint64_t generation = 0;
   std::uint64_t bytes = 0;
   int fd = -1;  // borrowed; outlives the server
+  RegionKind kind = RegionKind::kMemory;
 };
 
 // Accepts clients of one service. All calls and callbacks on the event loop's thread.

@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <set>
+#include <string>
 #include <utility>
 
 namespace k3 {
@@ -142,6 +144,40 @@ TEST(MappedRegion, RefusesADescriptorThatIsNoMemory) {
   const UniqueFd writer(ends[1]);
   EXPECT_FALSE(MappedRegion::map(UniqueFd(ends[0]), 1));
   EXPECT_FALSE(MappedRegion::map(UniqueFd(), 1));
+}
+
+// A file of kBytes on disk, without a name, open as `flags` say.
+UniqueFd file_open_for(int flags) {
+  std::string name = "/tmp/k3-arena-XXXXXX";
+  const UniqueFd writer(::mkstemp(name.data()));
+  EXPECT_EQ(::ftruncate(writer.get(), kBytes), 0);
+  EXPECT_EQ(::pwrite(writer.get(), "weight", 6, 100), 6);
+  UniqueFd fd(::open(name.c_str(), flags | O_CLOEXEC));
+  ::unlink(name.c_str());
+  return fd;
+}
+
+TEST(MappedRegion, TakesAFileThatIsDeclaredAsOne) {
+  const Result<MappedRegion> region =
+      MappedRegion::map(file_open_for(O_RDONLY), kBytes, RegionKind::kFile);
+  ASSERT_TRUE(region) << region.error().message;
+  EXPECT_EQ(std::memcmp(region->data().data() + 100, "weight", 6), 0);
+}
+
+TEST(MappedRegion, RefusesAFileThatIsNotDeclaredWritableOrTooShort) {
+  EXPECT_FALSE(MappedRegion::map(file_open_for(O_RDONLY), kBytes));
+  const Result<MappedRegion> writable =
+      MappedRegion::map(file_open_for(O_RDWR), kBytes, RegionKind::kFile);
+  ASSERT_FALSE(writable);
+  EXPECT_THAT(writable.error().message, testing::HasSubstr("read-only"));
+  const Result<MappedRegion> shorter =
+      MappedRegion::map(file_open_for(O_RDONLY), kBytes + 1, RegionKind::kFile);
+  ASSERT_FALSE(shorter);
+  EXPECT_THAT(shorter.error().message, testing::HasSubstr("65537"));
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const UniqueFd writer(ends[1]);
+  EXPECT_FALSE(MappedRegion::map(UniqueFd(ends[0]), 1, RegionKind::kFile));
 }
 
 TEST(MappedRegion, OutlivesTheArena) {

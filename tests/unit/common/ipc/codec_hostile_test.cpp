@@ -157,6 +157,21 @@ TEST(CodecHostile, AnUnknownMessageIsAnErrorNamingIt) {
   ASSERT_FALSE(envelope);
   EXPECT_EQ(envelope.error().code, ErrorCode::kFailed);
   EXPECT_THAT(envelope.error().message, testing::HasSubstr("999"));
+  EXPECT_EQ(sequence_of(frame), sample_header().sequence);
+}
+
+TEST(CodecHostile, AFrameWithoutAReadableEnvelopeHasNoSequence) {
+  const Frame frame = frame_of(Cancel{6});
+  EXPECT_EQ(sequence_of(frame), sample_header().sequence);
+  EXPECT_EQ(sequence_of({}), std::nullopt);
+  EXPECT_EQ(sequence_of(std::span(frame).first(frame.size() - 1)), std::nullopt);
+  EXPECT_EQ(sequence_of(std::span(frame).first(frame.size() - 8)), std::nullopt);
+  Frame longer = frame;
+  longer.resize(frame.size() + 8);
+  EXPECT_EQ(sequence_of(longer), std::nullopt);
+  Frame other = frame;
+  other[16] = std::byte{9};  // protocolMajor
+  EXPECT_EQ(sequence_of(other), std::nullopt);
 }
 
 TEST(CodecHostile, AnUnknownEnumerantIsAnError) {

@@ -223,11 +223,12 @@ TEST_F(Connection, ARegionThatCouldShrinkIsAFailure) {
               testing::AllOf(HasSubstr("trunk: region 1"), HasSubstr("shrinking")));
 }
 
-TEST_F(Connection, MapsFilesOnDiskToo) {
+TEST_F(Connection, MapsFilesOnDiskThatAreDeclaredAsSuch) {
   const std::string path = std::string(K3_SOURCE_DIR) + "/README.md";
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   RecordingServer server;
-  ASSERT_TRUE(server.bind(loop_, dir_.path(), {"experts", "", {{1, 77, 2, fd.get()}}}));
+  ASSERT_TRUE(
+      server.bind(loop_, dir_.path(), {"experts", "", {{1, 77, 2, fd.get(), RegionKind::kFile}}}));
   RecordingClient client;
   ASSERT_TRUE(client.create(loop_, dir_.path(), {"experts", "compute", ""}));
   ASSERT_TRUE(run_until(loop_, [&] { return client.up(); }));

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -136,6 +137,23 @@ TEST_F(HostileClient, AnotherProtocolVersionIsToldBoth) {
   EXPECT_EQ(error.code, ErrorCode::kIncompatible);
   EXPECT_THAT(error.message, HasSubstr("2.0"));
   EXPECT_THAT(error.message, HasSubstr("1.0"));
+}
+
+TEST_F(HostileClient, AMessageOfANewerVersionIsAnsweredAndCounts) {
+  RawClient client(loop_, dir_.path(), true);
+  client.send(1, Hello{"raw", ""});
+  EXPECT_TRUE(std::holds_alternative<Welcome>(client.receive(loop_).body));
+  auto frame = encode({"raw", 1, 2, 0, 0, 0}, StatsRequest{}).value();
+  const auto other = encode({"raw", 1, 2, 0, 0, 0}, Stop{}).value();
+  const auto tag = std::ranges::mismatch(frame, other).in1;  // where the two messages differ
+  ASSERT_NE(tag, frame.end());
+  *tag = std::byte{200};
+  client.send_bytes(frame);
+  const Envelope answer = client.receive(loop_);
+  ASSERT_TRUE(std::holds_alternative<ErrorReply>(answer.body));
+  EXPECT_EQ(answer.header.in_reply_to, 2u);
+  client.send(3, StatsRequest{});
+  EXPECT_TRUE(std::holds_alternative<Stats>(client.receive(loop_).body));
 }
 
 TEST_F(HostileClient, AFloodOfGarbageDoesNotStopOthers) {

@@ -63,7 +63,7 @@ TEST(Lifeline, DeliversTheIdAndThenTheRegions) {
   EXPECT_FALSE(*none);
   Result<Arena> arena = Arena::create("test", 4096);
   ASSERT_TRUE(arena);
-  const SharedRegion region{3, arena->generation(), 4096, arena->fd()};
+  const SharedRegion region{3, arena->generation(), 4096, arena->fd(), RegionKind::kFile};
   ASSERT_TRUE(send_regions(server.get(), {&region, 1}));
   const auto regions = receive_regions(client->get());
   ASSERT_TRUE(regions && *regions);
@@ -73,6 +73,7 @@ TEST(Lifeline, DeliversTheIdAndThenTheRegions) {
   EXPECT_EQ(got.generation, arena->generation());
   EXPECT_EQ(got.bytes, 4096u);
   EXPECT_TRUE(got.fd.valid());
+  EXPECT_EQ(got.kind, RegionKind::kFile);
 }
 
 TEST(Lifeline, NoRegionsIsNotEndOfFile) {
@@ -152,6 +153,10 @@ TEST(Lifeline, RefusesMalformedRegionsAndLeaksNoDescriptor) {
     ASSERT_FALSE(regions) << i;
     EXPECT_EQ(regions.error().code, ErrorCode::kFailed) << i;
   }
+  std::vector<std::uint32_t> unknown_kind = with_header(1, 1, 1);
+  unknown_kind[3] = 2;
+  send_raw(pair.left.get(), unknown_kind, arena->fd(), 1);
+  EXPECT_EQ(receive_regions(pair.right.get()).error().code, ErrorCode::kFailed);
   EXPECT_EQ(open_descriptors(), before);
   send_raw(pair.left.get(), with_header(1, 1, 1), arena->fd(), 1);
   const auto good = receive_regions(pair.right.get());
