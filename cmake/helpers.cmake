@@ -1,12 +1,8 @@
-# The precompiled headers (cmake/pch.h), one set for code and one with GoogleTest. They hold for every
-# target that is compiled with the same flags; OpenMP is such a flag, so what uses it opts out (NO_PCH).
-add_library(k3_pch OBJECT ${CMAKE_SOURCE_DIR}/cmake/pch.cpp)
-target_link_libraries(k3_pch PRIVATE tl::expected fmt::fmt spdlog::spdlog CLI11::CLI11 Threads::Threads)
-target_precompile_headers(k3_pch PRIVATE ${CMAKE_SOURCE_DIR}/cmake/pch.h)
+# The kinds of targets the product is made of.
 
-# Inside the functions below: lets target `name` use a set unless it opted out.
+# Inside the functions below: lets target `name` use a set of precompiled headers unless it opted out.
 macro(k3_use_pch name set)
-  if(NOT ARG_NO_PCH)
+  if(NOT ARG_NO_PCH AND NOT K3_KERNELS_ONLY)
     target_precompile_headers(${name} REUSE_FROM ${set})
   endif()
 endmacro()

@@ -6,7 +6,8 @@
 #
 # Tests that compare with third-party reference data read it from K3_REFERENCE_DIR (default: the
 # folder shared/reference beside the checkout). Without it they are reported as skipped by name;
-# REQUIRE_REFERENCE=1 turns such a skip into a failure.
+# REQUIRE_REFERENCE=1 turns such a skip into a failure. The NEON kernels are tested where Debian's
+# g++-aarch64-linux-gnu and qemu-user-static are installed, and otherwise reported as skipped too.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 presets="release"
@@ -27,4 +28,4 @@ for preset in $presets; do
   cmake --preset "$preset" >/dev/null
   cmake --build --preset "$preset"
 done
-exec /usr/bin/python3 tests/run_all.py $presets
+exec /usr/bin/python3 tests/run_all.py $presets neon

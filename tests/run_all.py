@@ -1,14 +1,16 @@
 """Runs every GoogleTest binary and every pytest file of the given builds and adds up the results.
 
-    run_all.py PRESET...      each a build in build/PRESET
+    run_all.py STEP...      each `neon` or a preset, that is a build in build/PRESET
 
 The release build runs everything, asan-ubsan the unit and integration tests, tsan the tests that
-cmake/helpers.cmake builds for it.
+cmake/helpers.cmake builds for it. `neon` cross compiles the kernels (preset aarch64) and runs their
+tests in an emulator; it is skipped where there is no cross compiler or no emulator.
 """
 
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,10 @@ SANITIZER_OPTIONS = {
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
 }
+# Of Debian's g++-aarch64-linux-gnu and qemu-user-static.
+NEON_COMPILER = "aarch64-linux-gnu-g++"
+NEON_EMULATOR = "qemu-aarch64-static"
+NEON_LIBRARIES = "/usr/aarch64-linux-gnu"
 
 
 class Totals:
@@ -42,9 +48,9 @@ class Totals:
             {"failed": self.failed, "skipped": self.skipped}[outcome].append(name)
 
 
-def run_googletest(binary, preset, environment, totals):
+def run_googletest(binary, preset, environment, totals, emulator=()):
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
-        command = [str(binary), "--gtest_brief=1", f"--gtest_output=json:{report.name}"]
+        command = [*emulator, str(binary), "--gtest_brief=1", f"--gtest_output=json:{report.name}"]
         code = subprocess.run(command, env=environment, check=False).returncode
         text = pathlib.Path(report.name).read_text()
     cases = [case for suite in json.loads(text)["testsuites"] for case in suite["testsuite"]] if text else []
@@ -77,25 +83,47 @@ def run_pytest(folder, preset, environment, totals):
         totals.add(f"{preset} {folder}: pytest exit code {code}", "failed")
 
 
+def test_binaries(preset, totals):
+    folder = ROOT / "build" / preset / "tests"
+    binaries = sorted(p for p in folder.iterdir() if p.is_file() and os.access(p, os.X_OK))
+    if not binaries:
+        totals.add(f"{preset}: no test binaries", "failed")
+    return binaries
+
+
 def run_preset(preset, totals):
     build = ROOT / "build" / preset
     environment = dict(os.environ, K3_BIN_DIR=str(build / "bin"), PYTHONDONTWRITEBYTECODE="1")
     if preset != "release":
         environment.update(SANITIZER_OPTIONS)
-    binaries = sorted(p for p in (build / "tests").iterdir() if p.is_file() and os.access(p, os.X_OK))
-    if not binaries:
-        totals.add(f"{preset}: no test binaries", "failed")
-    for binary in binaries:
+    for binary in test_binaries(preset, totals):
         run_googletest(binary, preset, environment, totals)
     for folder in PYTEST_FOLDERS[preset]:
         run_pytest(folder, preset, environment, totals)
 
 
+def run_neon(totals):
+    missing = [tool for tool in (NEON_COMPILER, NEON_EMULATOR) if shutil.which(tool) is None]
+    if missing:
+        totals.add(f"neon: needs {' and '.join(missing)}", "skipped")
+        return
+    for command in (["cmake", "--preset", "aarch64"], ["cmake", "--build", "--preset", "aarch64"]):
+        if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
+            totals.add(f"neon: {' '.join(command)}", "failed")
+            return
+    environment = dict(os.environ, QEMU_LD_PREFIX=NEON_LIBRARIES)
+    for binary in test_binaries("aarch64", totals):
+        run_googletest(binary, "neon", environment, totals, emulator=[NEON_EMULATOR])
+
+
 def main():
     totals = Totals()
-    for preset in sys.argv[1:]:
-        print(f"== {preset}", flush=True)
-        run_preset(preset, totals)
+    for step in sys.argv[1:]:
+        print(f"== {step}", flush=True)
+        if step == "neon":
+            run_neon(totals)
+        else:
+            run_preset(step, totals)
     for name in totals.skipped:
         print(f"skipped: {name}")
     for name in totals.failed:

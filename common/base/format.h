@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#if FMT_VERSION / 10000 == 9
+#if FMT_VERSION / 10000 == 9 && !defined(FMT_HEADER_ONLY)
 
 namespace fmt {
 inline namespace v9 {

@@ -9,6 +9,7 @@ namespace k3::kernels {
 
 std::vector<const KernelTable*> supported_tables() {
   std::vector<const KernelTable*> tables;
+#if defined(__x86_64__)
   // The builtin also asks whether the operating system saves these registers.
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
@@ -16,6 +17,9 @@ std::vector<const KernelTable*> supported_tables() {
                       __builtin_cpu_supports("avx512dq");
   if (avx512) tables.push_back(&avx512_table());
   if (avx2) tables.push_back(&avx2_table());
+#elif defined(__aarch64__)
+  tables.push_back(&neon_table());  // no AArch64 CPU is without it
+#endif
   tables.push_back(&reference_table());
   return tables;
 }

@@ -19,7 +19,7 @@ def supported_isas(work):
     """Names of the kernel tables this machine runs, from the refusal of an unknown one."""
     refusal = k3.k3("run", "--model", k3.DEMO, "--work", work, "--ids", "1", "--gen", 1, "--isa", "none", check=False)
     assert refusal.returncode == 2, refusal.stderr
-    names = [name for name in ("reference", "avx2", "avx512") if re.search(rf"\b{name}\b", refusal.stderr)]
+    names = [name for name in ("reference", "avx2", "avx512", "neon") if re.search(rf"\b{name}\b", refusal.stderr)]
     assert "reference" in names, refusal.stderr
     return names
 

@@ -17,6 +17,7 @@ std::vector<std::string> names() {
 
 TEST(Select, OffersWhatTheCpuHasBestFirst) {
   std::vector<std::string> expected;
+#if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
     expected.emplace_back("avx512");
@@ -24,6 +25,9 @@ TEST(Select, OffersWhatTheCpuHasBestFirst) {
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
     expected.emplace_back("avx2");
   }
+#elif defined(__aarch64__)
+  expected.emplace_back("neon");
+#endif
   expected.emplace_back("reference");
   EXPECT_EQ(names(), expected);
 }
@@ -43,7 +47,7 @@ TEST(Select, NameForcesATable) {
 }
 
 TEST(Select, UnknownNameIsAUsageErrorThatListsTheSupported) {
-  for (const std::string_view name : {"avx1024", "AVX2", "neon", "ref"}) {
+  for (const std::string_view name : {"avx1024", "AVX2", "NEON", "ref"}) {
     const auto table = select_table(name);
     ASSERT_FALSE(table.has_value());
     EXPECT_EQ(table.error().code, ErrorCode::kUsage);
@@ -56,7 +60,7 @@ TEST(Select, UnknownNameIsAUsageErrorThatListsTheSupported) {
 
 TEST(Select, UnsupportedTableIsRefused) {
   const std::vector<std::string> supported = names();
-  for (const std::string_view name : {"avx512", "avx2"}) {
+  for (const std::string_view name : {"avx512", "avx2", "neon"}) {
     const bool listed = testing::Value(supported, testing::Contains(std::string(name)));
     EXPECT_EQ(select_table(name).has_value(), listed) << name;
   }

@@ -25,9 +25,12 @@ struct Candidate {
 
 inline void PrintTo(const Candidate& candidate, std::ostream* out) { *out << candidate.label; }
 
-// Every table this machine can run, the emulated one included, the reference last.
+// Every table this machine can run, the emulated one included on x86-64, the reference last.
 inline std::vector<Candidate> all_tables() {
-  std::vector<Candidate> candidates = {{"avx512_emulated", &emulated_avx512_table()}};
+  std::vector<Candidate> candidates;
+#if defined(__x86_64__)
+  candidates.push_back({"avx512_emulated", &emulated_avx512_table()});
+#endif
   for (const KernelTable* table : supported_tables()) candidates.push_back({table->name, table});
   return candidates;
 }
