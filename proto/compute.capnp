@@ -39,11 +39,14 @@ struct Progress {
   total @2 :UInt32;
 }
 
-# Where the time of one pass went, in nanoseconds of wall clock.
+# Where the time of one pass went, in nanoseconds of wall clock. What the last three leave of the
+# total is arithmetic.
 struct Timings {
   total @0 :UInt64;
-  waitTrunk @1 :UInt64;
-  waitExperts @2 :UInt64;
+  waitTrunk @1 :UInt64;      # until a unit or embedding rows had come
+  waitExperts @2 :UInt64;    # until an expert had come
+  messaging @3 :UInt64;      # all other dealings with the services and the client: asking,
+                             # releasing, finding the bytes, looking for messages between layers
 }
 
 struct Token {

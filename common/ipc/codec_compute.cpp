@@ -25,10 +25,11 @@ void write_timings(const Timings& timings, proto::compute::Timings::Builder out)
   out.setTotal(timings.total_ns);
   out.setWaitTrunk(timings.wait_trunk_ns);
   out.setWaitExperts(timings.wait_experts_ns);
+  out.setMessaging(timings.messaging_ns);
 }
 
 Timings read_timings(proto::compute::Timings::Reader in) {
-  return {in.getTotal(), in.getWaitTrunk(), in.getWaitExperts()};
+  return {in.getTotal(), in.getWaitTrunk(), in.getWaitExperts(), in.getMessaging()};
 }
 
 ComputeDescription read_description(proto::compute::Description::Reader in) {

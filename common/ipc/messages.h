@@ -162,6 +162,7 @@ struct Timings {
   std::uint64_t total_ns = 0;
   std::uint64_t wait_trunk_ns = 0;
   std::uint64_t wait_experts_ns = 0;
+  std::uint64_t messaging_ns = 0;
 };
 struct Token {
   std::uint64_t request = 0;

@@ -201,7 +201,7 @@ std::vector<PlannedMemory> ComputeService::memory_plan() const {
 
 ipc::Stats ComputeService::stats() const {
   const ipc::Timings& spent = generator_->spent();
-  const std::uint64_t waited = spent.wait_trunk_ns + spent.wait_experts_ns;
+  const std::uint64_t others = spent.wait_trunk_ns + spent.wait_experts_ns + spent.messaging_ns;
   return {{{"tokens", generator_->tokens()},
            {"prefill_positions", generator_->prefill_positions()},
            {"passes", model_->passes()},
@@ -210,7 +210,8 @@ ipc::Stats ComputeService::stats() const {
            {"experts_losses", experts_->losses()},
            {"wait_trunk_ns", spent.wait_trunk_ns},
            {"wait_experts_ns", spent.wait_experts_ns},
-           {"compute_ns", spent.total_ns - std::min(waited, spent.total_ns)},
+           {"messaging_ns", spent.messaging_ns},
+           {"compute_ns", spent.total_ns - std::min(others, spent.total_ns)},
            {"state_bytes", generator_->state_bytes()},
            {"activation_bytes", model_->bytes()},
            {"queued_requests", queue_.size()}}};

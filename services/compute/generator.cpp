@@ -4,19 +4,23 @@
 #include <chrono>
 #include <cmath>
 
+#include "services/compute/messaging_timer.h"
+
 namespace k3::compute {
 
 namespace {
 
 ipc::Timings operator-(const ipc::Timings& later, const ipc::Timings& earlier) {
   return {later.total_ns - earlier.total_ns, later.wait_trunk_ns - earlier.wait_trunk_ns,
-          later.wait_experts_ns - earlier.wait_experts_ns};
+          later.wait_experts_ns - earlier.wait_experts_ns,
+          later.messaging_ns - earlier.messaging_ns};
 }
 
 void add(ipc::Timings& sum, const ipc::Timings& more) {
   sum.total_ns += more.total_ns;
   sum.wait_trunk_ns += more.wait_trunk_ns;
   sum.wait_experts_ns += more.wait_experts_ns;
+  sum.messaging_ns += more.messaging_ns;
 }
 
 }  // namespace
@@ -89,17 +93,17 @@ Status Generator::generate(Run& run) {
     const ipc::Timings timings = now() - before;
     if (index == 0) prefill_ = timings;
     if (request.logits == ipc::LogitsWanted::kLast) {
-      run.emit(ipc::Logits{request.request, position - 1, {logits.begin(), logits.end()}});
+      emit(run, ipc::Logits{request.request, position - 1, {logits.begin(), logits.end()}});
     }
     run.sequence.push_back(id);
     ++tokens_;
-    run.emit(ipc::Token{request.request, index, position, id, timings});
+    emit(run, ipc::Token{request.request, index, position, id, timings});
     if (stops(id)) {
-      run.emit(ipc::Finished{request.request, ipc::FinishReason::kStop, prefill_});
+      emit(run, ipc::Finished{request.request, ipc::FinishReason::kStop, prefill_});
       return {};
     }
   }
-  run.emit(ipc::Finished{request.request, ipc::FinishReason::kLength, prefill_});
+  emit(run, ipc::Finished{request.request, ipc::FinishReason::kLength, prefill_});
   return {};
 }
 
@@ -112,8 +116,8 @@ Result<std::span<const float>> Generator::feed(Run& run, bool prompt, bool anoth
     K3_ASSIGN(logits, feed_chunk(run, count, !last || another_follows));
     if (prompt) {
       prefill_positions_ += count;
-      run.emit(ipc::Progress{run.request.request, session_->length(),
-                             static_cast<std::uint32_t>(total)});
+      emit(run, ipc::Progress{run.request.request, session_->length(),
+                              static_cast<std::uint32_t>(total)});
     }
   }
   const std::size_t vocab = model_.config().vocab;
@@ -137,16 +141,22 @@ Result<std::span<const float>> Generator::feed_chunk(Run& run, std::size_t count
   for (std::uint32_t position = first; position < first + count; ++position) {
     if (position < run.logits_sent) continue;  // recomputed
     const auto row = logits.subspan((position - first) * vocab, vocab);
-    run.emit(ipc::Logits{run.request.request, position, {row.begin(), row.end()}});
+    emit(run, ipc::Logits{run.request.request, position, {row.begin(), row.end()}});
     run.logits_sent = position + 1;
   }
   return logits;
 }
 
+void Generator::emit(const Run& run, const ipc::Message& message) {
+  const MessagingTimer timer(emitting_ns_);
+  run.emit(message);
+}
+
 ipc::Timings Generator::now() const {
   const auto since_start = std::chrono::steady_clock::now().time_since_epoch();
   return {static_cast<std::uint64_t>(std::chrono::nanoseconds(since_start).count()),
-          trunk_.waited_ns(), experts_.waited_ns()};
+          trunk_.waited_ns(), experts_.waited_ns(),
+          trunk_.messaging_ns() + experts_.messaging_ns() + model_.pumped_ns() + emitting_ns_};
 }
 
 }  // namespace k3::compute

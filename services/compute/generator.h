@@ -58,6 +58,7 @@ class Generator {
   Result<std::span<const float>> feed(Run& run, bool prompt, bool another_follows);
   Result<std::span<const float>> feed_chunk(Run& run, std::size_t count, bool another_follows);
   Status generate(Run& run);
+  void emit(const Run& run, const ipc::Message& message);
   ipc::Timings now() const;
 
   Model& model_;
@@ -67,6 +68,7 @@ class Generator {
   std::optional<Session> session_;
   ipc::Timings prefill_;
   ipc::Timings spent_;
+  std::uint64_t emitting_ns_ = 0;  // wall clock spent in Emit so far
   std::uint64_t tokens_ = 0;
   std::uint64_t prefill_positions_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "services/compute/messaging_timer.h"
 
 namespace k3::compute {
 
@@ -40,10 +41,15 @@ Status Model::run(std::span<const Row> rows, bool another_follows, std::size_t w
   layers_.residual().start(rows.size());
   K3_TRY(embed(rows));
   for (int layer = 0; layer < config_.layers; ++layer) {
-    K3_TRY(pump_());
+    K3_TRY(pump());
     K3_TRY(layers_.run_layer(cursor_, layer, rows));
   }
   return wanted > 0 ? run_head(rows, wanted) : Status{};
+}
+
+Status Model::pump() {
+  const MessagingTimer timer(pumped_ns_);
+  return pump_();
 }
 
 Status Model::embed(std::span<const Row> rows) {
@@ -62,7 +68,7 @@ Status Model::embed(std::span<const Row> rows) {
 }
 
 Status Model::run_head(std::span<const Row> rows, std::size_t wanted) {
-  K3_TRY(pump_());
+  K3_TRY(pump());
   K3_TRY(layers_.finish(cursor_, rows.size(), final_.data()));
   const std::size_t hidden = config_.hidden;
   std::size_t kept = 0;

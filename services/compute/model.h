@@ -44,10 +44,13 @@ class Model {
   std::uint64_t bytes() const;
 
   std::uint64_t passes() const { return passes_; }
+  // Wall clock spent in the pump so far.
+  std::uint64_t pumped_ns() const { return pumped_ns_; }
   std::uint64_t experts_demanded() const { return layers_.moe().experts_demanded(); }
 
  private:
   Status run(std::span<const Row> rows, bool another_follows, std::size_t wanted);
+  Status pump();
   Status embed(std::span<const Row> rows);
   Status run_head(std::span<const Row> rows, std::size_t wanted);
 
@@ -63,6 +66,7 @@ class Model {
   std::vector<float> final_;   // [rows][hidden]
   std::vector<float> logits_;  // [max_rows][vocab]
   std::uint64_t passes_ = 0;
+  std::uint64_t pumped_ns_ = 0;
 };
 
 }  // namespace k3::compute

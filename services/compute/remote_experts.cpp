@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "common/base/check.h"
+#include "services/compute/messaging_timer.h"
 
 namespace k3::compute {
 
@@ -110,6 +111,7 @@ void RemoteExperts::on_arrived(const ipc::Arrived& arrived) {
 // --- demand ---
 
 Status RemoteExperts::fetch(int layer, std::span<const std::uint32_t> experts) {
+  const MessagingTimer timer(messaging_ns_, waited_ns_);
   K3_CHECK(waiting_.empty() && !round_open_, "the previous demand is not released");
   if (const std::optional<Error> error = failure()) return tl::unexpected<Error>(*error);
   layer_ = layer;
@@ -140,6 +142,7 @@ void RemoteExperts::end_round() {
 }
 
 Result<ExpertView> RemoteExperts::next() {
+  const MessagingTimer timer(messaging_ns_, waited_ns_);
   while (true) {
     if (!arrived_.empty() && client_->up()) {
       const ipc::ArrivedExpert expert = std::move(arrived_.front());
@@ -156,6 +159,7 @@ Result<ExpertView> RemoteExperts::next() {
 }
 
 void RemoteExperts::release() {
+  const MessagingTimer timer(messaging_ns_, waited_ns_);
   waiting_.clear();
   end_round();
   if (!failure()) error_.reset();

@@ -40,6 +40,7 @@ class RemoteExperts final : public ExpertReader {
   Result<ExpertView> next() override;
   void release() override;
   std::uint64_t waited_ns() const override { return waited_ns_; }
+  std::uint64_t messaging_ns() const override { return messaging_ns_; }
 
   std::uint64_t losses() const { return client_->losses(); }
   // The service can never serve us again (kIncompatible).
@@ -73,6 +74,7 @@ class RemoteExperts final : public ExpertReader {
   std::deque<ipc::ArrivedExpert> arrived_;  // of the round, not handed out
 
   std::uint64_t waited_ns_ = 0;
+  std::uint64_t messaging_ns_ = 0;
 };
 
 }  // namespace k3::compute

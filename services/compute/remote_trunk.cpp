@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "common/base/check.h"
+#include "services/compute/messaging_timer.h"
 
 namespace k3::compute {
 
@@ -167,11 +168,12 @@ void RemoteTrunk::subscribe(const Pass& pass) {
 }
 
 Status RemoteTrunk::begin_pass(bool with_head, bool another_follows) {
+  const MessagingTimer timer(messaging_ns_, waited_ns_);
   K3_TRY(description());
   const bool reusable =
       passes_.size() == 1 && passes_.front().number == ahead_pass_ && !passes_.front().error;
   if (!passes_.empty() && !reusable) {
-    abandon();
+    give_up();
     K3_TRY(description());
   }
   tensor_ = row_ = 0;
@@ -188,6 +190,7 @@ bool RemoteTrunk::used(const ipc::Block& block) const {
 }
 
 Result<TrunkBlock> RemoteTrunk::block() {
+  const MessagingTimer timer(messaging_ns_, waited_ns_);
   while (true) {
     if (passes_.empty()) {
       return fail(ErrorCode::kWeights, "trunk's units end before tensor {} row {}", tensor_, row_);
@@ -229,6 +232,7 @@ Result<TrunkBlock> RemoteTrunk::view(const Unit& unit) const {
 }
 
 void RemoteTrunk::done() {
+  const MessagingTimer timer(messaging_ns_, waited_ns_);
   K3_CHECK(!units_.empty(), "no block in use");
   Unit& unit = units_.front();
   const ipc::Block& block = unit.ready.blocks[unit.block];
@@ -245,6 +249,11 @@ void RemoteTrunk::release_front() {
 }
 
 void RemoteTrunk::abandon() {
+  const MessagingTimer timer(messaging_ns_, waited_ns_);
+  give_up();
+}
+
+void RemoteTrunk::give_up() {
   row_ids_.clear();
   row_answer_.reset();
   if (failure() || (passes_.empty() && !error_)) return;
@@ -262,6 +271,7 @@ void RemoteTrunk::ask_rows() {
 }
 
 Result<EmbeddingRows> RemoteTrunk::embedding(std::span<const std::int32_t> ids) {
+  const MessagingTimer timer(messaging_ns_, waited_ns_);
   row_ids_.assign(ids.begin(), ids.end());
   row_answer_.reset();
   if (described_) ask_rows();

@@ -48,6 +48,7 @@ class RemoteTrunk final : public TrunkReader {
   // Ids must be those of the model; asked again after a loss.
   Result<EmbeddingRows> embedding(std::span<const std::int32_t> ids) override;
   std::uint64_t waited_ns() const override { return waited_ns_; }
+  std::uint64_t messaging_ns() const override { return messaging_ns_; }
 
   // Times the service was lost.
   std::uint64_t losses() const { return closed_losses_ + client_->losses(); }
@@ -86,6 +87,7 @@ class RemoteTrunk final : public TrunkReader {
   void ask_rows();
   bool used(const ipc::Block& block) const;
   void release_front();
+  void give_up();
   Result<TrunkBlock> view(const Unit& unit) const;
 
   ipc::EventLoop& loop_;
@@ -111,6 +113,7 @@ class RemoteTrunk final : public TrunkReader {
   std::optional<Result<EmbeddingRows>> row_answer_;
 
   std::uint64_t waited_ns_ = 0;
+  std::uint64_t messaging_ns_ = 0;
 };
 
 }  // namespace k3::compute

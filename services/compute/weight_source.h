@@ -58,8 +58,9 @@ class TrunkReader {
 
   virtual Result<EmbeddingRows> embedding(std::span<const std::int32_t> ids) = 0;
 
-  // Wall clock spent waiting in all calls so far.
+  // Wall clock spent waiting in all calls so far, and spent on messages besides.
   virtual std::uint64_t waited_ns() const = 0;
+  virtual std::uint64_t messaging_ns() const { return 0; }
 };
 
 // The three matrices of one routed expert: w1 (gate) and w3 (up) [expert_width, latent], w2 (down)
@@ -85,7 +86,9 @@ class ExpertReader {
   // Ends the demand, also one that has not been delivered in full.
   virtual void release() = 0;
 
+  // As for TrunkReader.
   virtual std::uint64_t waited_ns() const = 0;
+  virtual std::uint64_t messaging_ns() const { return 0; }
 };
 
 }  // namespace k3::compute

@@ -19,6 +19,7 @@
 #include "common/ipc/codec.h"
 #include "common/ipc/lifeline.h"
 #include "common/ipc/run_dir.h"
+#include "tests/unit/common/ipc/samples.h"
 #include "tests/unit/common/ipc/support.h"
 
 namespace k3::ipc::test {
@@ -135,8 +136,8 @@ TEST_F(HostileClient, AnotherProtocolVersionIsToldBoth) {
   client.send_bytes(frame);
   const Error error = client.receive_error(loop_);
   EXPECT_EQ(error.code, ErrorCode::kIncompatible);
-  EXPECT_THAT(error.message, HasSubstr("2.0"));
-  EXPECT_THAT(error.message, HasSubstr("1.0"));
+  EXPECT_THAT(error.message, HasSubstr(version(2)));
+  EXPECT_THAT(error.message, HasSubstr(version(kProtocolMajor)));
 }
 
 TEST_F(HostileClient, AMessageOfANewerVersionIsAnsweredAndCounts) {
@@ -309,7 +310,7 @@ TEST_F(HostileServer, AnotherProtocolVersionIsAFailure) {
   server_.send_bytes(frame);
   ASSERT_TRUE(run_until(loop_, [&] { return client_.client->failure().has_value(); }));
   EXPECT_EQ(client_.client->failure()->code, ErrorCode::kIncompatible);
-  EXPECT_THAT(client_.client->failure()->message, HasSubstr("3.0"));
+  EXPECT_THAT(client_.client->failure()->message, HasSubstr(version(3)));
   EXPECT_TRUE(client_.ups.empty());
 }
 

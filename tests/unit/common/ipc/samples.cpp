@@ -79,14 +79,14 @@ void add_compute(std::vector<Sample>& out) {
                  "logits = all, recompute = true)"});
   out.push_back({Cancel{6}, "cancel = (request = 6)"});
   out.push_back({Progress{7, 8, 9}, "progress = (request = 7, done = 8, total = 9)"});
-  out.push_back({Token{1, 2, 3, -4, {5, 6, 7}},
+  out.push_back({Token{1, 2, 3, -4, {5, 6, 7, 8}},
                  "token = (request = 1, index = 2, position = 3, id = -4, "
-                 "timings = (total = 5, waitTrunk = 6, waitExperts = 7))"});
+                 "timings = (total = 5, waitTrunk = 6, waitExperts = 7, messaging = 8))"});
   out.push_back({Logits{8, 9, {0.5f, -2.25f}},
                  "logits = (request = 8, position = 9, values = [0.5, -2.25])"});
-  out.push_back({Finished{10, FinishReason::kCancelled, {11, 12, 13}},
+  out.push_back({Finished{10, FinishReason::kCancelled, {11, 12, 13, 14}},
                  "finished = (request = 10, reason = cancelled, "
-                 "prefill = (total = 11, waitTrunk = 12, waitExperts = 13))"});
+                 "prefill = (total = 11, waitTrunk = 12, waitExperts = 13, messaging = 14))"});
 }
 
 void add_tokenizer(std::vector<Sample>& out) {

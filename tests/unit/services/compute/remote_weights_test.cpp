@@ -24,7 +24,8 @@ using ::testing::HasSubstr;
 struct Outcome {
   Status status;
   std::vector<std::int32_t> ids;
-  std::vector<float> logits;  // of every position
+  std::vector<float> logits;          // of every position
+  std::vector<ipc::Timings> timings;  // of every token
 };
 
 // A generator over the services; `on_pump` runs before every turn of the loop.
@@ -53,7 +54,10 @@ class Worker {
                                 .logits = ipc::LogitsWanted::kAll,
                                 .recompute = false};
     outcome.status = generator_->run(request, [&](const ipc::Message& message) {
-      if (const auto* token = std::get_if<ipc::Token>(&message)) outcome.ids.push_back(token->id);
+      if (const auto* token = std::get_if<ipc::Token>(&message)) {
+        outcome.ids.push_back(token->id);
+        outcome.timings.push_back(token->timings);
+      }
       if (const auto* logits = std::get_if<ipc::Logits>(&message)) {
         outcome.logits.insert(outcome.logits.end(), logits->values.begin(), logits->values.end());
       }
@@ -114,6 +118,20 @@ TEST_F(RemoteWeights, SmallestBudgetsGiveTheSameBits) {
   EXPECT_EQ(outcome.logits, expected.logits);
   // What was subscribed ahead serves the next request.
   EXPECT_EQ(worker.generate(kPrompt, 6).logits, expected.logits);
+}
+
+// Time is counted once: what the parts leave is arithmetic. Experts may arrive while the trunk is
+// awaited.
+TEST_F(RemoteWeights, TimingsAreParts) {
+  services_->start(kSmallest);
+  Worker worker(*services_);
+  const Outcome outcome = worker.generate(kPrompt, 6);
+  ASSERT_EQ(outcome.timings.size(), 6u);
+  for (const ipc::Timings& token : outcome.timings) {
+    EXPECT_GT(token.wait_trunk_ns, 0u);
+    EXPECT_GT(token.messaging_ns, 0u);
+    EXPECT_LT(token.wait_trunk_ns + token.wait_experts_ns + token.messaging_ns, token.total_ns);
+  }
 }
 
 TEST_F(RemoteWeights, RestartsAnywhereGiveTheSameBits) {
