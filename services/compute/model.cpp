@@ -36,10 +36,11 @@ Result<std::span<const float>> Model::forward(std::span<const Row> rows, bool an
 }
 
 Status Model::run(std::span<const Row> rows, bool another_follows, std::size_t wanted) {
-  K3_TRY(trunk_.begin_pass(wanted > 0, another_follows));
-  cursor_.restart();
+  // First, alone: this answer is waited for, and should not queue behind those to begin_pass.
   layers_.residual().start(rows.size());
   K3_TRY(embed(rows));
+  K3_TRY(trunk_.begin_pass(wanted > 0, another_follows));
+  cursor_.restart();
   for (int layer = 0; layer < config_.layers; ++layer) {
     K3_TRY(pump());
     K3_TRY(layers_.run_layer(cursor_, layer, rows));

@@ -68,6 +68,7 @@ void RemoteTrunk::on_up(const ipc::Welcome& welcome) {
     }
   }
   units_.clear();
+  releases_.clear();
   (void)client_->send(ipc::DescribeTrunk{});
 }
 
@@ -181,6 +182,7 @@ Status RemoteTrunk::begin_pass(bool with_head, bool another_follows) {
   if (with_head) add_pass(Part::kHead);
   ahead_pass_ = another_follows ? next_pass_ : 0;
   if (another_follows) add_pass(Part::kLayers);
+  send_releases();
   return {};
 }
 
@@ -244,8 +246,14 @@ void RemoteTrunk::done() {
 void RemoteTrunk::release_front() {
   const Unit unit = std::move(units_.front());
   units_.pop_front();
-  (void)client_->send(ipc::UnitRelease{unit.ready.pass, unit.ready.unit});
+  releases_.push_back({unit.ready.pass, unit.ready.unit});
+  if (description_->slots < description_->units) send_releases();
   if (unit.ready.unit == passes_.front().last_unit) passes_.pop_front();
+}
+
+void RemoteTrunk::send_releases() {
+  for (const ipc::UnitRelease& release : releases_) (void)client_->send(release);
+  releases_.clear();
 }
 
 void RemoteTrunk::abandon() {
@@ -259,6 +267,7 @@ void RemoteTrunk::give_up() {
   if (failure() || (passes_.empty() && !error_)) return;
   passes_.clear();
   units_.clear();
+  releases_.clear();
   error_.reset();
   closed_losses_ += client_->losses();
   if (Status status = connect(); !status) error_ = status.error();

@@ -24,6 +24,10 @@ namespace k3::compute {
 // pass's layers can be subscribed ahead without knowing whether its head will be wanted. A
 // subscription left over at the end of a generation serves the next one.
 //
+// A unit is released as soon as it is used, because its slot is waited for, unless every unit has a
+// slot of its own: then those of a pass go together when the next one begins, which spares waking
+// the service, on a processor that computes, once a unit.
+//
 // When the service is lost, everything received is forgotten; once it is back the passes are
 // subscribed again from the first unit not yet released, and blocks already used are passed over.
 // Giving up a pass closes the connection and opens a new one: that ends all leases at once.
@@ -87,6 +91,7 @@ class RemoteTrunk final : public TrunkReader {
   void ask_rows();
   bool used(const ipc::Block& block) const;
   void release_front();
+  void send_releases();
   void give_up();
   Result<TrunkBlock> view(const Unit& unit) const;
 
@@ -103,7 +108,8 @@ class RemoteTrunk final : public TrunkReader {
   std::uint64_t next_pass_ = 1;
   std::uint64_t ahead_pass_ = 0;  // subscribed for the pass after the one begun last; 0 for none
   std::deque<Pass> passes_;       // the front is being consumed
-  std::deque<Unit> units_;        // received and not released, in order
+  std::deque<Unit> units_;        // received and not used up, in order
+  std::vector<ipc::UnitRelease> releases_;  // due, not sent
   // First row not used yet, in trunk order; the end of a tensor stands for the next one's start.
   std::uint32_t tensor_ = 0;
   std::uint32_t row_ = 0;
