@@ -113,8 +113,10 @@ void add_measured(const cli::Generation& generation, CaseReport& report) {
 }
 
 // One generation fills caches and buffers; those after it are measured.
-Result<CaseReport> measure(PipelineLink& link, const E2eOptions& options, const std::string& name,
-                           E2eReport& report) {
+Result<CaseReport> measure(const PipelineLink::Options& connection, const E2eOptions& options,
+                           const std::string& name, E2eReport& report) {
+  K3_ASSIGN(const std::unique_ptr<PipelineLink> connected, PipelineLink::create(connection));
+  PipelineLink& link = *connected;
   K3_TRY(link.wait_until_up());
   K3_ASSIGN(const cli::PipelineFacts facts, cli::describe(link));
   report.fingerprint = facts.fingerprint;
@@ -141,7 +143,7 @@ Result<CaseReport> measure(PipelineLink& link, const E2eOptions& options, const 
   return measured;
 }
 
-// Starts a pipeline with the budgets of `run` and measures it.
+// Starts a pipeline with the budgets of `run`, measures it and stops it.
 Status run_case(const E2eOptions& options, const cli::RunOptions& run, const std::string& name,
                 int stop_fd, E2eReport& report) {
   const MemoryLimits limits = read_memory_limits();
@@ -151,14 +153,10 @@ Status run_case(const E2eOptions& options, const cli::RunOptions& run, const std
   K3_ASSIGN(const std::filesystem::path script, cli::find_supervisor_script());
   K3_ASSIGN(cli::PrivatePipeline pipeline,
             cli::PrivatePipeline::start(script, cli::pipeline_settings(run, model)));
-  Result<CaseReport> measured = fail(ErrorCode::kFailed, "not measured");
-  {
-    K3_ASSIGN(const std::unique_ptr<PipelineLink> link,
-              PipelineLink::create({.run_dir = pipeline.run_dir(),
-                                    .stop_fd = stop_fd,
-                                    .fingerprint = model.checkpoint.fingerprint()}));
-    measured = measure(*link, options, name, report);
-  }
+  const PipelineLink::Options link{.run_dir = pipeline.run_dir(),
+                                   .stop_fd = stop_fd,
+                                   .fingerprint = model.checkpoint.fingerprint()};
+  Result<CaseReport> measured = measure(link, options, name, report);
   const Status stopped = pipeline.stop();
   K3_TRY(measured);
   report.packed_trunk = model.trunk.has_value();
