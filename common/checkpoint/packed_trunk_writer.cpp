@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "common/base/file.h"
@@ -115,7 +116,7 @@ class UnitWriter {
     const TrunkTensor& tensor = order_[block.tensor];
     std::optional<std::vector<std::byte>> coded;
     if (as_ == PackAs::kCoded && encoding == TrunkEncoding::kRawBf16 && is_product(tensor.role)) {
-      coded = encode_bf16(stored, block.rows, tensor.cols);
+      coded = encode_bf16(stored, block.rows, tensor.cols, std::thread::hardware_concurrency());
     }
     if (coded) {
       stored = *coded;

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <numeric>
+#include <thread>
 
 #include "common/base/check.h"
 
@@ -43,13 +44,15 @@ std::uint32_t load_word(const std::uint8_t* at) {
 
 std::uint8_t exponent_of(std::uint16_t value) { return static_cast<std::uint8_t>(value >> 7); }
 
+using ExponentCounts = std::array<std::size_t, 256>;
+
 // The 15 commonest exponents, the commonest first, and their codes.
 struct ExponentTable {
   std::array<std::uint8_t, 16> exponents{};
   std::array<std::uint8_t, 256> code_of{};
   std::size_t escapes = 0;  // values whose exponent has no code
 
-  explicit ExponentTable(const std::array<std::size_t, 256>& counts) {
+  explicit ExponentTable(const ExponentCounts& counts) {
     std::array<int, 256> order{};
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),
@@ -83,14 +86,6 @@ class RawRows {
   std::size_t coded_cols() const { return cols_ / kCodedGroup * kCodedGroup; }
   std::size_t tail_bytes() const { return cols_ % kCodedGroup * 2; }
 
-  std::array<std::size_t, 256> count_exponents() const {
-    std::array<std::size_t, 256> counts{};
-    for (std::size_t r = 0; r < rows_; ++r) {
-      for (std::size_t c = 0; c < coded_cols(); ++c) ++counts[exponent_of(at(r, c))];
-    }
-    return counts;
-  }
-
  private:
   std::span<const std::byte> raw_;
   std::size_t rows_, cols_;
@@ -111,59 +106,82 @@ struct Group {
 };
 static_assert(sizeof(Group) == kCodedGroupBytes);
 
-// Writes the parts of a block one after another.
-class Encoder {
- public:
-  Encoder(const RawRows& raw, const ExponentTable& table, std::span<std::byte> out)
-      : raw_(raw), table_(table), out_(out) {}
+// The rows one thread codes, and what it finds of them that lies apart from the rows.
+struct Share {
+  std::size_t first_row = 0;
+  std::size_t end_row = 0;
+  ExponentCounts counts{};
+  std::vector<std::uint32_t> row_escapes;  // a number a row
+  std::vector<std::uint16_t> columns;
+  std::vector<std::uint8_t> exponents;
+};
 
-  void run(std::size_t rows_bytes) {
-    const CodedHeader header{table_.exponents, table_.escapes, {}};
-    std::memcpy(out_.data(), &header, sizeof header);
-    std::byte* to = out_.data() + sizeof header;
-    std::byte* const after_rows = to + rows_bytes;
-    for (std::size_t r = 0; r < raw_.rows(); ++r) {
-      first_.push_back(static_cast<std::uint32_t>(columns_.size()));
-      for (std::size_t c = 0; c < raw_.coded_cols(); c += kCodedGroup, to += kCodedGroupBytes) {
-        const Group group = encode_group(r, c);
-        std::memcpy(to, &group, sizeof group);
-      }
-      std::memcpy(to, raw_.tail(r), raw_.tail_bytes());
-      to += raw_.tail_bytes();
-    }
-    first_.push_back(static_cast<std::uint32_t>(columns_.size()));
-    to = append(after_rows, first_);
-    to = append(to, columns_);
-    append(to, exponents_);
+void count_exponents(const RawRows& raw, Share& share) {
+  for (std::size_t r = share.first_row; r < share.end_row; ++r) {
+    for (std::size_t c = 0; c < raw.coded_cols(); ++c) ++share.counts[exponent_of(raw.at(r, c))];
   }
+}
 
- private:
-  Group encode_group(std::size_t row, std::size_t first_col) {
+// Writes the rows of a share to their place, which `to` is.
+void encode_rows(const RawRows& raw, const ExponentTable& table, Share& share, std::byte* to) {
+  const auto encode_group = [&](std::size_t row, std::size_t first_col) {
     Group group;
     for (std::size_t i = 0; i < kCodedGroup; ++i) {
-      const std::uint16_t value = raw_.at(row, first_col + i);
-      const std::uint8_t code = table_.code_of[exponent_of(value)];
+      const std::uint16_t value = raw.at(row, first_col + i);
+      const std::uint8_t code = table.code_of[exponent_of(value)];
       group.put(i, value, code);
       if (code != kEscapeCode) continue;
-      columns_.push_back(static_cast<std::uint16_t>(first_col + i));
-      exponents_.push_back(exponent_of(value));
+      share.columns.push_back(static_cast<std::uint16_t>(first_col + i));
+      share.exponents.push_back(exponent_of(value));
     }
     return group;
+  };
+  for (std::size_t r = share.first_row; r < share.end_row; ++r) {
+    const std::size_t before = share.columns.size();
+    for (std::size_t c = 0; c < raw.coded_cols(); c += kCodedGroup, to += kCodedGroupBytes) {
+      const Group group = encode_group(r, c);
+      std::memcpy(to, &group, sizeof group);
+    }
+    std::memcpy(to, raw.tail(r), raw.tail_bytes());
+    to += raw.tail_bytes();
+    share.row_escapes.push_back(static_cast<std::uint32_t>(share.columns.size() - before));
   }
+}
 
-  template <class T>
-  static std::byte* append(std::byte* to, const std::vector<T>& values) {
+// Equal shares of the rows, the last ones empty when there are fewer rows than shares.
+std::vector<Share> share_out(std::size_t rows, std::size_t count) {
+  std::vector<Share> shares(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    shares[i].first_row = rows * i / count;
+    shares[i].end_row = rows * (i + 1) / count;
+  }
+  return shares;
+}
+
+// Calls `body` for each share, each in a thread of its own but for the first.
+template <class Body>
+void in_threads(std::vector<Share>& shares, const Body& body) {
+  std::vector<std::jthread> threads;
+  for (std::size_t i = 1; i < shares.size(); ++i) {
+    threads.emplace_back([&body, &share = shares[i]] { body(share); });
+  }
+  body(shares[0]);
+}
+
+// What follows the rows: the number of the first escape of each row, then columns and exponents.
+void write_escapes(const std::vector<Share>& shares, std::byte* to) {
+  std::vector<std::uint32_t> first = {0};
+  for (const Share& share : shares) {
+    for (const std::uint32_t escapes : share.row_escapes) first.push_back(first.back() + escapes);
+  }
+  const auto append = [&to](const auto& values) {
     const auto bytes = std::as_bytes(std::span(values));
-    return std::copy(bytes.begin(), bytes.end(), to);
-  }
-
-  const RawRows& raw_;
-  const ExponentTable& table_;
-  std::span<std::byte> out_;
-  std::vector<std::uint32_t> first_;
-  std::vector<std::uint16_t> columns_;
-  std::vector<std::uint8_t> exponents_;
-};
+    to = std::copy(bytes.begin(), bytes.end(), to);
+  };
+  append(first);
+  for (const Share& share : shares) append(share.columns);
+  for (const Share& share : shares) append(share.exponents);
+}
 
 Status check_escapes(const CodedBf16& coded, std::size_t rows, std::size_t cols,
                      std::uint64_t escapes) {
@@ -193,14 +211,26 @@ Status check_escapes(const CodedBf16& coded, std::size_t rows, std::size_t cols,
 }  // namespace
 
 std::optional<std::vector<std::byte>> encode_bf16(std::span<const std::byte> raw, std::size_t rows,
-                                                  std::size_t cols) {
+                                                  std::size_t cols, unsigned threads) {
   const RawRows matrix(raw, rows, cols);
   if (cols > kMaxCodedCols) return std::nullopt;
-  const ExponentTable table(matrix.count_exponents());
+  std::vector<Share> shares = share_out(rows, std::max(threads, 1u));
+  in_threads(shares, [&](Share& share) { count_exponents(matrix, share); });
+  ExponentCounts counts{};
+  for (const Share& share : shares) {
+    for (std::size_t i = 0; i < counts.size(); ++i) counts[i] += share.counts[i];
+  }
+  const ExponentTable table(counts);
   const std::size_t bytes = block_bytes(rows, cols, table.escapes);
   if (bytes >= raw.size()) return std::nullopt;
   std::vector<std::byte> block(bytes);
-  Encoder(matrix, table, block).run(rows_bytes(rows, cols));
+  const CodedHeader header{table.exponents, table.escapes, {}};
+  std::memcpy(block.data(), &header, sizeof header);
+  std::byte* const first_row = block.data() + sizeof header;
+  in_threads(shares, [&](Share& share) {
+    encode_rows(matrix, table, share, first_row + share.first_row * coded_row_bytes(cols));
+  });
+  write_escapes(shares, first_row + rows_bytes(rows, cols));
   return block;
 }
 

@@ -20,9 +20,10 @@ constexpr std::size_t coded_row_bytes(std::size_t cols) {
 }
 
 // Codes `rows` x `cols` bf16 values (row-major, little-endian). Nothing when that takes no fewer
-// bytes, or when cols is above kMaxCodedCols.
+// bytes, or when cols is above kMaxCodedCols. `threads` share the rows, the caller one of them; the
+// bytes do not depend on it.
 std::optional<std::vector<std::byte>> encode_bf16(std::span<const std::byte> raw, std::size_t rows,
-                                                  std::size_t cols);
+                                                  std::size_t cols, unsigned threads = 1);
 
 // The parts of `block`, which begins at a multiple of 4 bytes (K3_CHECK). kWeights with the numbers
 // when its size or its escapes cannot be those of a matrix rows x cols.

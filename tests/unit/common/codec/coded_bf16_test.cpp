@@ -49,6 +49,18 @@ void expect_exact(const Values& values, std::size_t rows, std::size_t cols) {
   EXPECT_EQ(decoded(*block, rows, cols), values);
 }
 
+TEST(CodedBf16, ThreadsChangeNoByte) {
+  constexpr std::size_t kRows = 37;
+  constexpr std::size_t kCols = 1024 + 5;
+  Values values = gaussian(kRows * kCols, 0.02F, 5);
+  for (std::size_t i = 0; i < values.size(); i += 301) values[i] = static_cast<std::uint16_t>(i);
+  const auto alone = encode_bf16(bytes_of(values), kRows, kCols);
+  ASSERT_TRUE(alone);
+  for (const unsigned threads : {0u, 2u, 3u, 64u}) {
+    EXPECT_EQ(encode_bf16(bytes_of(values), kRows, kCols, threads), alone) << threads;
+  }
+}
+
 TEST(CodedBf16, KeepsEveryValue) {
   // Mostly one exponent, so that the rest, all 65,536 values, fits in as escapes.
   constexpr std::size_t kCols = 4096;
