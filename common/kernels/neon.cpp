@@ -9,7 +9,17 @@
 namespace k3::kernels {
 namespace {
 
-#include "common/kernels/weights.inc"
+#include "common/kernels/scales.inc"
+
+// A register from any address.
+template <class Vector>
+inline Vector load(const void* p) {
+  Vector value;
+  __builtin_memcpy(&value, p, sizeof value);
+  return value;
+}
+
+inline void store(float* p, float32x4_t value) { __builtin_memcpy(p, &value, sizeof value); }
 
 struct Lanes {
   float32x4_t a;  // lanes 0-3
@@ -19,7 +29,8 @@ struct Lanes {
 };
 
 inline Lanes load_lanes(const float* p) {
-  return {vld1q_f32(p), vld1q_f32(p + 4), vld1q_f32(p + 8), vld1q_f32(p + 12)};
+  return {load<float32x4_t>(p), load<float32x4_t>(p + 4), load<float32x4_t>(p + 8),
+          load<float32x4_t>(p + 12)};
 }
 
 inline Lanes load_lanes(const float* p, std::size_t count) {
@@ -28,15 +39,22 @@ inline Lanes load_lanes(const float* p, std::size_t count) {
   return load_lanes(values);
 }
 
+// vfmaq_f32 as the instruction itself: GCC 12 has the intrinsic read the floating-point mode, takes
+// that for a read of memory, and stores every sum before it.
+inline float32x4_t multiply_add(float32x4_t w, float32x4_t x, float32x4_t sum) {
+  asm("fmla %0.4s, %1.4s, %2.4s" : "+w"(sum) : "w"(w), "w"(x));
+  return sum;
+}
+
 inline Lanes multiply_add(Lanes w, Lanes x, Lanes sum) {
-  return {vfmaq_f32(sum.a, w.a, x.a), vfmaq_f32(sum.b, w.b, x.b), vfmaq_f32(sum.c, w.c, x.c),
-          vfmaq_f32(sum.d, w.d, x.d)};
+  return {multiply_add(w.a, x.a, sum.a), multiply_add(w.b, x.b, sum.b),
+          multiply_add(w.c, x.c, sum.c), multiply_add(w.d, x.d, sum.d)};
 }
 
 // All ones in lanes below `count`, counted from lane `first`.
 inline uint32x4_t lanes_below(std::size_t count, std::uint32_t first) {
   static constexpr std::uint32_t kIndex[4] = {0, 1, 2, 3};
-  return vcltq_u32(vaddq_u32(vld1q_u32(kIndex), vdupq_n_u32(first)),
+  return vcltq_u32(vaddq_u32(load<uint32x4_t>(kIndex), vdupq_n_u32(first)),
                    vdupq_n_u32(static_cast<std::uint32_t>(count)));
 }
 
@@ -55,10 +73,10 @@ inline float reduce(Lanes sum) {
 }
 
 inline void store_lanes(Lanes lanes, float* p) {
-  vst1q_f32(p, lanes.a);
-  vst1q_f32(p + 4, lanes.b);
-  vst1q_f32(p + 8, lanes.c);
-  vst1q_f32(p + 12, lanes.d);
+  store(p, lanes.a);
+  store(p + 4, lanes.b);
+  store(p + 8, lanes.c);
+  store(p + 12, lanes.d);
 }
 
 struct F32Row {
@@ -69,12 +87,9 @@ struct F32Row {
   void enter(std::size_t) {}
   Lanes at(std::size_t i) const {
     const std::uint8_t* const p = data + i * kBytes;
-    return {load(p), load(p + 16), load(p + 32), load(p + 48)};
+    return {load<float32x4_t>(p), load<float32x4_t>(p + 16), load<float32x4_t>(p + 32),
+            load<float32x4_t>(p + 48)};
   }
-
- private:
-  // By bytes: tensors lie unaligned.
-  static float32x4_t load(const std::uint8_t* p) { return vreinterpretq_f32_u8(vld1q_u8(p)); }
 };
 
 // Eight bf16 values as floats: a zero half goes below each.
@@ -92,8 +107,8 @@ struct Bf16Row {
 
   void enter(std::size_t) {}
   Lanes at(std::size_t i) const {
-    const uint16x8_t first = vreinterpretq_u16_u8(vld1q_u8(data + i * kBytes));
-    const uint16x8_t second = vreinterpretq_u16_u8(vld1q_u8(data + (i + 8) * kBytes));
+    const uint16x8_t first = load<uint16x8_t>(data + i * kBytes);
+    const uint16x8_t second = load<uint16x8_t>(data + (i + 8) * kBytes);
     return {widen_low(first), widen_high(first), widen_low(second), widen_high(second)};
   }
 };
@@ -112,10 +127,10 @@ struct Mxfp4Row {
                                                 0x80, 0xBF, 0xBF, 0xBF, 0xC0, 0xC0, 0xC0, 0xC0};
     static constexpr std::uint8_t kLower[16] = {0x00, 0x00, 0x80, 0xC0, 0x00, 0x40, 0x80, 0xC0,
                                                 0x00, 0x00, 0x80, 0xC0, 0x00, 0x40, 0x80, 0xC0};
-    const uint8x16_t bytes = vcombine_u8(vld1_u8(packed + i / 2), vdup_n_u8(0));
+    const uint8x16_t bytes = vcombine_u8(load<uint8x8_t>(packed + i / 2), vdup_n_u8(0));
     const uint8x16_t codes = vzip1q_u8(vandq_u8(bytes, vdupq_n_u8(15)), vshrq_n_u8(bytes, 4));
-    const uint8x16_t upper = vqtbl1q_u8(vld1q_u8(kUpper), codes);
-    const uint8x16_t lower = vqtbl1q_u8(vld1q_u8(kLower), codes);
+    const uint8x16_t upper = vqtbl1q_u8(load<uint8x16_t>(kUpper), codes);
+    const uint8x16_t lower = vqtbl1q_u8(load<uint8x16_t>(kLower), codes);
     const uint16x8_t first = vreinterpretq_u16_u8(vzip1q_u8(lower, upper));
     const uint16x8_t second = vreinterpretq_u16_u8(vzip2q_u8(lower, upper));
     return {vmulq_f32(widen_low(first), scale), vmulq_f32(widen_high(first), scale),
@@ -125,7 +140,7 @@ struct Mxfp4Row {
 
 // The exponents of a coded block, as a byte permutation takes them.
 struct CodedExponents {
-  explicit CodedExponents(const std::uint8_t* exponents) : of(vld1q_u8(exponents)) {}
+  explicit CodedExponents(const std::uint8_t* exponents) : of(load<uint8x16_t>(exponents)) {}
   uint8x16_t of;
 };
 
@@ -144,41 +159,41 @@ struct CodedRow {
   }
 
  private:
+  // Four lanes of vector V as floats. Everything but the last step is the same for two vectors, and
+  // most of it for four: the compiler does it once for them.
   template <std::size_t V>
   static float32x4_t quarter(const std::uint8_t* codes, const std::uint8_t* words,
                              const CodedExponents& exponents) {
-    const uint32x4_t bits = vreinterpretq_u32_u8(turned<V % 4>(vld1q_u8(words)));
-    const uint32x4_t exponent = exponent_bits<V>(vreinterpretq_u32_u8(vld1q_u8(codes)), exponents);
-    return vreinterpretq_f32_u32(vbslq_u32(vdupq_n_u32(kSignAndMantissa), bits, exponent));
+    const uint8x16_t exponent = vqtbl1q_u8(exponents.of, codes_of_half<V / 4>(codes));
+    const uint8x16_t word = load<uint8x16_t>(words);
+    // Byte k of a word has the sign of vector k + 1 of its four and the mantissa of vector k + 2,
+    // modulo 4; below, byte k of a lane belongs to vector k.
+    static constexpr std::uint8_t kSigns[16] = {3,  0, 1, 2,  7,  4,  5,  6,
+                                                11, 8, 9, 10, 15, 12, 13, 14};
+    const uint8x16_t signs = vqtbl1q_u8(word, load<uint8x16_t>(kSigns));
+    const uint8x16_t mantissas = vreinterpretq_u8_u16(vrev32q_u16(vreinterpretq_u16_u8(word)));
+    const uint8x16_t first = vsriq_n_u8(signs, exponent, 1);
+    const uint8x16_t second = vsliq_n_u8(mantissas, exponent, 7);
+    const uint32x4_t pair =
+        vreinterpretq_u32_u8(V % 2 == 0 ? vtrn1q_u8(second, first) : vtrn2q_u8(second, first));
+    return vreinterpretq_f32_u32(V % 4 < 2 ? vshlq_n_u32(pair, 16)
+                                           : vandq_u32(pair, vdupq_n_u32(0xFFFF0000U)));
   }
-  // The code goes to the top byte of each lane, is exchanged there for the exponent, and that goes
-  // to its place in a float. The other bytes ask for what no table holds and get zero.
-  template <std::size_t V>
-  static uint32x4_t exponent_bits(uint32x4_t codes, const CodedExponents& exponents) {
-    uint32x4_t top;
-    if constexpr (V < 6) {
-      top = vshlq_n_u32(codes, 24 - 4 * V);
-    } else {
-      top = V == 6 ? codes : vshrq_n_u32(codes, 4);
-    }
-    const uint32x4_t index = vbslq_u32(vdupq_n_u32(0x0F000000), top, vdupq_n_u32(0x00808080));
-    return vshrq_n_u32(vreinterpretq_u32_u8(vqtbl1q_u8(exponents.of, vreinterpretq_u8_u32(index))),
-                       1);
-  }
-  // Rotates each lane right by K bytes.
-  template <std::size_t K>
-  static uint8x16_t turned(uint8x16_t words) {
-    if constexpr (K == 0) return words;
-    constexpr std::uint32_t kTurn = K == 1 ? 0x00030201 : K == 2 ? 0x01000302 : 0x02010003;
-    static constexpr std::uint32_t kOrder[4] = {kTurn, kTurn + 0x04040404, kTurn + 0x08080808,
-                                                kTurn + 0x0C0C0C0C};
-    return vqtbl1q_u8(words, vreinterpretq_u8_u32(vld1q_u32(kOrder)));
+  // The codes of vectors 4 kHalf..4 kHalf + 3 of the group, in this order in each lane's bytes.
+  template <std::size_t kHalf>
+  static uint8x16_t codes_of_half(const std::uint8_t* codes) {
+    const uint8x16_t both = load<uint8x16_t>(codes);
+    const uint8x16_t even = vandq_u8(both, vdupq_n_u8(15));
+    const uint8x16_t odd = vshrq_n_u8(both, 4);
+    const uint16x8_t first = vreinterpretq_u16_u8(vtrn1q_u8(even, odd));   // 0, 1, 4, 5
+    const uint16x8_t second = vreinterpretq_u16_u8(vtrn2q_u8(even, odd));  // 2, 3, 6, 7
+    return vreinterpretq_u8_u16(kHalf == 0 ? vtrn1q_u16(first, second) : vtrn2q_u16(first, second));
   }
 };
 
-// At most 16 of the 32 registers are accumulators.
+// At most 16 of the 32 registers are accumulators; a coded row takes 8 more for vectors to come.
 constexpr std::size_t kMaxBatch = 4;
-constexpr std::size_t coded_rows_at_once(std::size_t batch) { return 4 / batch; }
+constexpr std::size_t coded_rows_at_once(std::size_t batch) { return batch == 1 ? 2 : 1; }
 constexpr std::size_t rows_at_once(std::size_t batch) { return 4 / batch; }
 
 #include "common/kernels/products.inc"
