@@ -171,7 +171,13 @@ void Server::State::receive_messages() {
 
 void Server::State::receive_from(const std::string& routing_id,
                                  const std::vector<zmq::message_t>& parts) {
-  const std::optional<ClientId> known = peers.with_routing_id(routing_id);
+  std::optional<ClientId> known = peers.with_routing_id(routing_id);
+  if (!known) {
+    // Its lifeline may have come after this turn of the loop began, and its first message on its
+    // heels.
+    accept_lifelines();
+    known = peers.with_routing_id(routing_id);
+  }
   if (!known) return refuse_unknown(routing_id);
   const ClientId id = *known;
   Peer& peer = peers.at(id);

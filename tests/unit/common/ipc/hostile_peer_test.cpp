@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -173,6 +174,37 @@ TEST_F(HostileClient, AFloodOfGarbageDoesNotStopOthers) {
     ASSERT_TRUE(run_until(loop_, [&] { return server_.messages.size() == i + 1; }));
   }
   EXPECT_TRUE(good.up());
+}
+
+// Its lifeline and its Hello may both come in the middle of a turn of the server's loop.
+TEST_F(HostilePeer, ANewcomerIsNoStrangerHoweverBusyTheServerIs) {
+  constexpr int kRounds = 10;
+  constexpr int kMessagesATurn = 64;
+  std::vector<std::unique_ptr<RawClient>> newcomers;
+  int handled = 0;
+  Server::Callbacks callbacks;
+  callbacks.on_message = [&](Server::ClientId, const Envelope&) {
+    if (handled++ % kMessagesATurn == 0) {
+      newcomers.push_back(std::make_unique<RawClient>(loop_, dir_.path(), true));
+      newcomers.back()->send(1, Hello{"raw", ""});
+    }
+    // Long enough for ZeroMQ to bring the Hello before the turn is over.
+    const auto end = EventLoop::Clock::now() + std::chrono::microseconds(200);
+    while (EventLoop::Clock::now() < end) {
+    }
+  };
+  const auto server = Server::bind(loop_, dir_.path(), {"trunk", "", {}}, std::move(callbacks));
+  ASSERT_TRUE(server);
+  RawClient busy(loop_, dir_.path(), true);
+  busy.send(1, Hello{"raw", ""});
+  EXPECT_TRUE(std::holds_alternative<Welcome>(busy.receive(loop_).body));
+  for (int i = 0; i < kRounds * kMessagesATurn; ++i) {
+    busy.send(static_cast<std::uint64_t>(i) + 2, BatchRelease{1});
+  }
+  ASSERT_TRUE(run_until(loop_, [&] { return handled == kRounds * kMessagesATurn; }));
+  for (const auto& newcomer : newcomers) {
+    EXPECT_TRUE(std::holds_alternative<Welcome>(newcomer->receive(loop_).body));
+  }
 }
 
 TEST_F(HostileClient, AGapInTheSequenceDisconnects) {
