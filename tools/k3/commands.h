@@ -23,6 +23,7 @@ void add_index(CLI::App& root, Action& action);            // index.cpp
 void add_verify(CLI::App& root, Action& action);           // verify.cpp
 void add_census(CLI::App& root, Action& action);           // census.cpp
 void add_make_checkpoint(CLI::App& root, Action& action);  // make_checkpoint.cpp
+void add_conform(CLI::App& root, Action& action);          // conform.cpp
 void add_compare_logits(CLI::App& root, Action& action);   // compare_logits.cpp
 
 }  // namespace k3::cli
