@@ -142,6 +142,12 @@ std::vector<CLI::Option*> add_memory_flags(CLI::App& command, RunOptions& option
                           "memory for the expert cache in GB (default: from free memory)")
               ->check(positive_number()),
           command
+              .add_option("--experts", options.experts,
+                          "cache: experts in a cache of their own (default); pagecache: in the "
+                          "kernel's page cache; or the program of another service")
+              ->transform(CLI::Transformer(std::map<std::string, std::string>{
+                  {"cache", kExpertsBinary}, {"pagecache", kPageCacheBinary}})),
+          command
               .add_option("--unit-mb", options.unit_mb,
                           "unit size in MB when streaming from the shards")
               ->check(positive_number()),

@@ -14,6 +14,10 @@
 
 namespace k3::cli {
 
+// The expert services of this project.
+inline constexpr const char* kExpertsBinary = "k3-experts";
+inline constexpr const char* kPageCacheBinary = "k3-experts-pagecache";
+
 // As given; absent flags are empty. Ranges are checked while parsing.
 struct RunOptions {
   std::optional<std::filesystem::path> model;
@@ -33,6 +37,7 @@ struct RunOptions {
 
   std::optional<double> trunk_gb;  // decimal gigabytes
   std::optional<double> cache_gb;
+  std::string experts = kExpertsBinary;  // program of the expert service
   std::optional<double> unit_mb;
   std::optional<double> mla_norm_eps;
   std::optional<int> threads;

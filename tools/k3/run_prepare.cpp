@@ -47,7 +47,9 @@ PlanInputs plan_inputs(const RunOptions& options, const Checkpoint& checkpoint,
   inputs.config = config;
   inputs.trunk_units = units.units.size();
   inputs.trunk_slot_bytes = round_up(units.largest_unit_bytes(), kTrunkSlotAlign);
-  inputs.experts = static_cast<std::uint64_t>(moe_layers) * config.experts;
+  // The kernel's page cache takes what is left, and gives it back.
+  const bool in_page_cache = options.experts == kPageCacheBinary;
+  inputs.experts = in_page_cache ? 0 : static_cast<std::uint64_t>(moe_layers) * config.experts;
   inputs.expert_slot_bytes = round_up(expert_bytes(config), kExpertSlotAlign);
   inputs.positions = positions;
   if (options.chunk) inputs.chunk = static_cast<std::uint64_t>(*options.chunk);
@@ -65,6 +67,7 @@ std::string as_gigabytes(std::uint64_t bytes) { return fmt::format("{}.5e-9", by
 PipelineSettings pipeline_settings(const RunOptions& options, const PlannedModel& model) {
   PipelineSettings settings = {{"model", model.checkpoint.directory().string()},
                                {"trunk_gb", as_gigabytes(model.plan.trunk_budget)},
+                               {"experts", options.experts},
                                {"cache_gb", as_gigabytes(model.plan.expert_budget)},
                                {"max_positions", fmt::format("{}", model.plan.positions)}};
   const auto add = [&settings](const char* name, const auto& value) {
@@ -119,7 +122,9 @@ Result<PlannedModel> prepare_model(const RunOptions& options, const Prompt& prom
   const auto vocab = static_cast<std::uint32_t>(model.checkpoint.config().vocab);
   K3_TRY(check_ids(prompt.ids, vocab, "--ids"));
   K3_TRY(check_ids(options.stop_ids, vocab, "--stop-id"));
-  K3_TRY(ensure_expert_index(model.checkpoint, work_folder(options.work, model.checkpoint)));
+  if (options.experts != kPageCacheBinary) {
+    K3_TRY(ensure_expert_index(model.checkpoint, work_folder(options.work, model.checkpoint)));
+  }
   return model;
 }
 

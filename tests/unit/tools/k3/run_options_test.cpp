@@ -68,6 +68,20 @@ TEST(RunOptions, AcceptsEveryFlagOfAPrivatePipeline) {
   EXPECT_TRUE(options.verbose);
 }
 
+TEST(RunOptions, NamesTheExpertServiceInAWord) {
+  const auto experts = [](std::vector<std::string> words) {
+    RunOptions options;
+    words.insert(words.begin(), {"--model", "m", "--ids", "1", "--gen", "1"});
+    EXPECT_EQ(parse(std::move(words), options), "");
+    return options.experts;
+  };
+  EXPECT_EQ(experts({}), "k3-experts");
+  EXPECT_EQ(experts({"--experts", "cache"}), "k3-experts");
+  EXPECT_EQ(experts({"--experts", "pagecache"}), "k3-experts-pagecache");
+  EXPECT_EQ(experts({"--experts", "k3-experts-pagecache"}), "k3-experts-pagecache");
+  EXPECT_EQ(experts({"--experts", "/opt/mine"}), "/opt/mine");
+}
+
 TEST(RunOptions, RefusesValuesOutOfRangeByName) {  // C52
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"--gen", "0"},       {"--gen", "-1"},        {"--gen", "2147483648"}, {"--gen", "few"},

@@ -77,7 +77,8 @@ TEST_F(PrepareModel, ThePackedTrunkInTheWorkFolderIsUsed) {
   const auto checkpoint = Checkpoint::open(model_, {});
   ASSERT_TRUE(checkpoint);
   std::filesystem::create_directories(model_ / ".k3");
-  ASSERT_TRUE(write_packed_trunk(*checkpoint, model_ / ".k3", 100'000, PackAs::kCoded, [](auto, auto) {}));
+  ASSERT_TRUE(
+      write_packed_trunk(*checkpoint, model_ / ".k3", 100'000, PackAs::kCoded, [](auto, auto) {}));
   const auto prepared = prepare_model(options_, prompt_, kPlenty);
   ASSERT_TRUE(prepared) << prepared.error().message;
   EXPECT_EQ(prepared->trunk, model_ / ".k3");
@@ -115,6 +116,17 @@ TEST_F(PrepareModel, TooLittleMemoryIsRefusedBeforeAnythingIsWritten) {
   EXPECT_EQ(prepared.error().code, ErrorCode::kFailed);
   EXPECT_THAT(prepared.error().message, HasSubstr("vocabulary"));
   EXPECT_FALSE(std::filesystem::exists(model_ / ".k3"));
+}
+
+TEST_F(PrepareModel, ThePageCacheNeedsNoIndexAndNoArena) {
+  options_.experts = kPageCacheBinary;
+  const auto prepared = prepare_model(options_, prompt_, kPlenty);
+  ASSERT_TRUE(prepared) << prepared.error().message;
+  EXPECT_EQ(prepared->plan.lines.back().what, "experts");
+  EXPECT_EQ(prepared->plan.lines.back().bytes, 0u);
+  EXPECT_FALSE(std::filesystem::exists(model_ / ".k3"));
+  EXPECT_THAT(pipeline_settings(options_, *prepared),
+              testing::Contains(std::pair<std::string, std::string>("experts", kPageCacheBinary)));
 }
 
 TEST_F(PrepareModel, BudgetsReachThePlanInBytes) {
