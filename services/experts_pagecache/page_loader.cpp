@@ -33,9 +33,8 @@ std::uintptr_t page_bytes() {
 }
 
 Pages pages_of(std::span<const std::byte> run) {
-  const auto first = reinterpret_cast<std::uintptr_t>(run.data());
-  const std::uintptr_t begin = first / page_bytes() * page_bytes();
-  return {reinterpret_cast<void*>(begin), first + run.size() - begin};
+  const std::size_t before = reinterpret_cast<std::uintptr_t>(run.data()) % page_bytes();
+  return {const_cast<std::byte*>(run.data()) - before, before + run.size()};
 }
 
 std::uint64_t absent_bytes(const Pages& pages) {

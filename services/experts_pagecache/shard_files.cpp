@@ -93,6 +93,7 @@ std::vector<ipc::Ref> ShardFiles::parts(ExpertId id) const {
 
 std::vector<FileRun> ShardFiles::runs(ExpertId id) const {
   std::vector<std::pair<PartPlace, std::uint64_t>> parts;
+  parts.reserve(kExpertParts);
   for (int part = 0; part < kExpertParts; ++part) {
     parts.emplace_back(places_[id][part], part_bytes_[part]);
   }

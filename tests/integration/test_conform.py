@@ -52,8 +52,9 @@ class Kept:
 
     def stop(self):
         self.stopping = True
-        self.process.kill()
-        self.keeper.join()
+        while self.keeper.is_alive():  # it may be starting the next one just now
+            self.process.kill()
+            self.keeper.join(0.1)
 
 
 @contextlib.contextmanager

@@ -61,6 +61,7 @@ Status ConformPeer::send_frame(std::span<const std::byte> frame) {
 
 Status ConformPeer::send_frames(const std::vector<std::vector<std::byte>>& frames) {
   std::vector<zmq::message_t> parts;
+  parts.reserve(frames.size());
   for (const std::vector<std::byte>& frame : frames) {
     parts.emplace_back(frame.data(), frame.size());
   }
