@@ -57,6 +57,7 @@ inline void store_lanes(Lanes lanes, float* p) {
 struct F32Row {
   static constexpr std::size_t kBytes = 4;
   static constexpr std::size_t kGroup = 16;
+  static constexpr std::size_t kGroupBytes = 64;
   const std::uint8_t* data;
 
   void enter(std::size_t) {}
@@ -68,6 +69,7 @@ struct F32Row {
 struct Bf16Row {
   static constexpr std::size_t kBytes = 2;
   static constexpr std::size_t kGroup = 16;
+  static constexpr std::size_t kGroupBytes = 32;
   const std::uint8_t* data;
 
   void enter(std::size_t) {}
@@ -84,7 +86,8 @@ struct Bf16Row {
 
 struct Mxfp4Row {
   static constexpr std::size_t kGroup = 32;
-  const std::uint8_t* packed;
+  static constexpr std::size_t kGroupBytes = 16;
+  const std::uint8_t* data;
   const std::uint8_t* scales;
   __m256 magnitudes;  // the eight of E2M1 times the group's scale
 
@@ -92,7 +95,7 @@ struct Mxfp4Row {
     magnitudes = _mm256_mul_ps(_mm256_setr_ps(0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F),
                                _mm256_set1_ps(kScale.of[scales[i / 32]]));
   }
-  Lanes at(std::size_t i) const { return {decode(packed + i / 2), decode(packed + i / 2 + 4)}; }
+  Lanes at(std::size_t i) const { return {decode(data + i / 2), decode(data + i / 2 + 4)}; }
 
  private:
   // Nibble j of four little-endian bytes is column j: three bits choose the magnitude (the

@@ -48,6 +48,7 @@ inline void store_lanes(Lanes lanes, float* p) { _mm512_storeu_ps(p, lanes.all);
 struct F32Row {
   static constexpr std::size_t kBytes = 4;
   static constexpr std::size_t kGroup = 16;
+  static constexpr std::size_t kGroupBytes = 64;
   const std::uint8_t* data;
 
   void enter(std::size_t) {}
@@ -57,6 +58,7 @@ struct F32Row {
 struct Bf16Row {
   static constexpr std::size_t kBytes = 2;
   static constexpr std::size_t kGroup = 16;
+  static constexpr std::size_t kGroupBytes = 32;
   const std::uint8_t* data;
 
   void enter(std::size_t) {}
@@ -69,7 +71,8 @@ struct Bf16Row {
 
 struct Mxfp4Row {
   static constexpr std::size_t kGroup = 32;
-  const std::uint8_t* packed;
+  static constexpr std::size_t kGroupBytes = 16;
+  const std::uint8_t* data;
   const std::uint8_t* scales;
   __m512 values;  // the sixteen of E2M1 times the group's scale
 
@@ -80,7 +83,7 @@ struct Mxfp4Row {
   }
   // The permutation looks at the low four bits of an index, so the other nibble of a byte may stay.
   Lanes at(std::size_t i) const {
-    const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(packed + i / 2));
+    const __m128i low = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(data + i / 2));
     const __m128i codes = _mm_unpacklo_epi8(low, _mm_srli_epi16(low, 4));
     return {_mm512_permutexvar_ps(_mm512_cvtepu8_epi32(codes), values)};
   }

@@ -17,7 +17,7 @@ namespace k3::kernels {
 // aligned as a float is and no further, and never overlap unless said otherwise. All functions are
 // pure: any thread. Which payload a NaN carries is the one thing that is not fixed.
 struct KernelTable {
-  const char* name;  // "reference", "avx2", "avx512"
+  const char* name;  // "reference", "avx2", "avx512", "neon"
 
   // y[b * y_stride + r] = dot(row r of w, x + b * x_stride) for r < rows, b < batch. A batch passes
   // over the weights several times: give it no more rows than the cache holds (Multiplier does).

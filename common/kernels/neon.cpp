@@ -82,6 +82,7 @@ inline void store_lanes(Lanes lanes, float* p) {
 struct F32Row {
   static constexpr std::size_t kBytes = 4;
   static constexpr std::size_t kGroup = 16;
+  static constexpr std::size_t kGroupBytes = 64;
   const std::uint8_t* data;
 
   void enter(std::size_t) {}
@@ -103,6 +104,7 @@ inline float32x4_t widen_high(uint16x8_t values) {
 struct Bf16Row {
   static constexpr std::size_t kBytes = 2;
   static constexpr std::size_t kGroup = 16;
+  static constexpr std::size_t kGroupBytes = 32;
   const std::uint8_t* data;
 
   void enter(std::size_t) {}
@@ -115,7 +117,8 @@ struct Bf16Row {
 
 struct Mxfp4Row {
   static constexpr std::size_t kGroup = 32;
-  const std::uint8_t* packed;
+  static constexpr std::size_t kGroupBytes = 16;
+  const std::uint8_t* data;
   const std::uint8_t* scales;
   float32x4_t scale;  // the group's
 
@@ -127,7 +130,7 @@ struct Mxfp4Row {
                                                 0x80, 0xBF, 0xBF, 0xBF, 0xC0, 0xC0, 0xC0, 0xC0};
     static constexpr std::uint8_t kLower[16] = {0x00, 0x00, 0x80, 0xC0, 0x00, 0x40, 0x80, 0xC0,
                                                 0x00, 0x00, 0x80, 0xC0, 0x00, 0x40, 0x80, 0xC0};
-    const uint8x16_t bytes = vcombine_u8(load<uint8x8_t>(packed + i / 2), vdup_n_u8(0));
+    const uint8x16_t bytes = vcombine_u8(load<uint8x8_t>(data + i / 2), vdup_n_u8(0));
     const uint8x16_t codes = vzip1q_u8(vandq_u8(bytes, vdupq_n_u8(15)), vshrq_n_u8(bytes, 4));
     const uint8x16_t upper = vqtbl1q_u8(load<uint8x16_t>(kUpper), codes);
     const uint8x16_t lower = vqtbl1q_u8(load<uint8x16_t>(kLower), codes);

@@ -19,6 +19,7 @@ constexpr std::size_t kChains = 12;  // two units of latency 4, and some to spar
 
 __attribute__((target("avx512f"))) std::uint64_t multiply_add_avx512(std::uint64_t rounds) {
   __m512 sum[kChains] = {};
+  for (__m512& chain : sum) asm("" : "+v"(chain));  // or equal chains become one
   __m512 factor = _mm512_set1_ps(0.5F);
   for (std::uint64_t i = 0; i < rounds; ++i) {
 #pragma GCC unroll 12
@@ -31,6 +32,7 @@ __attribute__((target("avx512f"))) std::uint64_t multiply_add_avx512(std::uint64
 
 __attribute__((target("avx2,fma"))) std::uint64_t multiply_add_avx2(std::uint64_t rounds) {
   __m256 sum[kChains] = {};
+  for (__m256& chain : sum) asm("" : "+x"(chain));  // or equal chains become one
   __m256 factor = _mm256_set1_ps(0.5F);
   for (std::uint64_t i = 0; i < rounds; ++i) {
 #pragma GCC unroll 12

@@ -82,6 +82,15 @@ TEST_P(CodedProducts, WithColumnsThatFillNoGroup) {
 TEST_P(CodedProducts, WithEscapesInEveryPlace) {
   for (const std::size_t rare : {17U, 31U, 64U, 127U, 128U, 129U}) {
     expect_all_rows(make_problem(13, 512, 3, rare));
+    expect_all_rows(make_problem(13, 1024, 8, rare));
+  }
+}
+
+TEST_P(CodedProducts, InLargeBatches) {
+  for (const std::size_t batch : {5U, 6U, 17U, 33U}) {
+    for (const std::size_t cols : {130U, 512U, 639U, 1152U}) {
+      expect_all_rows(make_problem(21, cols, batch, 61));
+    }
   }
 }
 

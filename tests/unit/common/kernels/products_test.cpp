@@ -132,6 +132,23 @@ TEST_P(Products, MatchReferenceAtEveryTail) {
   }
 }
 
+// Larger batches take weights by panels: whole and broken ones, in rows, columns and batch.
+TEST_P(Products, MatchReferenceInLargeBatches) {
+  for (const std::size_t batch : {16U, 17U, 31U, 32U, 33U, 67U}) {
+    for (const std::size_t rows : {1U, 7U, 16U, 21U}) {
+      for (const std::size_t cols : {32U, 512U, 544U, 1056U}) {
+        for (const Format format : kFormats) {
+          expect_reference_bits(make_problem(format, {rows, cols, batch}, 14));
+        }
+      }
+      for (const std::size_t cols : {5U, 519U, 1039U}) {
+        expect_reference_bits(make_problem(Format::kF32, {rows, cols, batch}, 15));
+        expect_reference_bits(make_problem(Format::kBf16, {rows, cols, batch}, 16));
+      }
+    }
+  }
+}
+
 TEST_P(Products, KeepTheSignOfZeroInTails) {
   // Products that underflow to -0 leave -0 in a lane; a lane without element must not turn it.
   for (std::size_t cols = 16; cols <= 33; ++cols) {
