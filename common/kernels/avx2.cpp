@@ -44,6 +44,14 @@ inline Lanes multiply_add(Lanes w, Lanes x, Lanes sum, std::size_t count) {
           _mm256_blendv_ps(sum.high, all.high, _mm256_castsi256_ps(lanes_below(count, 8)))};
 }
 
+inline Lanes broadcast(float value) { return {_mm256_set1_ps(value), _mm256_set1_ps(value)}; }
+inline Lanes multiply(Lanes a, Lanes b) {
+  return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
+}
+inline Lanes subtract(Lanes a, Lanes b) {
+  return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)};
+}
+
 inline float reduce(Lanes sum) {
   return reduce_quarters(_mm256_castps256_ps128(sum.low), _mm256_extractf128_ps(sum.low, 1),
                          _mm256_castps256_ps128(sum.high), _mm256_extractf128_ps(sum.high, 1));

@@ -36,6 +36,10 @@ inline Lanes multiply_add(Lanes w, Lanes x, Lanes sum, std::size_t count) {
   return {_mm512_mask3_fmadd_ps(w.all, x.all, sum.all, lanes_below(count))};
 }
 
+inline Lanes broadcast(float value) { return {_mm512_set1_ps(value)}; }
+inline Lanes multiply(Lanes a, Lanes b) { return {_mm512_mul_ps(a.all, b.all)}; }
+inline Lanes subtract(Lanes a, Lanes b) { return {_mm512_sub_ps(a.all, b.all)}; }
+
 inline float reduce(Lanes sum) {
   float lane[16];
   _mm512_storeu_ps(lane, sum.all);

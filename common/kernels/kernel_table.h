@@ -72,9 +72,9 @@ struct KernelTable {
   // One KDA step of one head over state S [d_k, d_v], in this order per the model's recurrence:
   //   S[i][:] *= alpha[i];  u = S^T k (over i increasing, fma);
   //   S[i][:] = fma(k[i], beta * (v - u), S[i][:]);  out = S^T q (over i increasing, fma).
-  // q is already scaled. `scratch` holds d_v floats.
+  // q is already scaled.
   void (*kda_step)(float* state, const float* q, const float* k, const float* v, const float* alpha,
-                   float beta, float* out, float* scratch, std::size_t d_k, std::size_t d_v);
+                   float beta, float* out, std::size_t d_k, std::size_t d_v);
   // Causal depthwise convolution of one position, then SiLU. history [taps - 1][channels] holds
   // past inputs, oldest first, and is shifted by x; w [channels, taps], tap taps - 1 meets x. The
   // taps are summed oldest first, fma from 0.

@@ -66,6 +66,17 @@ inline Lanes multiply_add(Lanes w, Lanes x, Lanes sum, std::size_t count) {
           vbslq_f32(lanes_below(count, 12), all.d, sum.d)};
 }
 
+inline Lanes broadcast(float value) {
+  const float32x4_t all = vdupq_n_f32(value);
+  return {all, all, all, all};
+}
+inline Lanes multiply(Lanes a, Lanes b) {
+  return {vmulq_f32(a.a, b.a), vmulq_f32(a.b, b.b), vmulq_f32(a.c, b.c), vmulq_f32(a.d, b.d)};
+}
+inline Lanes subtract(Lanes a, Lanes b) {
+  return {vsubq_f32(a.a, b.a), vsubq_f32(a.b, b.b), vsubq_f32(a.c, b.c), vsubq_f32(a.d, b.d)};
+}
+
 inline float reduce(Lanes sum) {
   const float32x4_t four = vaddq_f32(vaddq_f32(sum.a, sum.c), vaddq_f32(sum.b, sum.d));
   const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));

@@ -109,6 +109,14 @@ void matmul_coded(const CodedBf16& w, std::size_t first, std::size_t rows, std::
   matmul(weight, rows, cols, x, x_stride, batch, y, y_stride);
 }
 
+void kda_step(float* state, const float* q, const float* k, const float* v, const float* alpha,
+              float beta, float* out, std::size_t d_k, std::size_t d_v) {
+  for (std::size_t j = 0; j < d_v; j += kLanes) {
+    kda_columns(state + j, q, k, v + j, alpha, beta, out + j, d_k, d_v,
+                d_v - j < kLanes ? d_v - j : kLanes);
+  }
+}
+
 constexpr KernelTable make_table() {
   KernelTable table = elementwise_table("reference");
   table.matmul_f32 = matmul_f32;
@@ -116,6 +124,7 @@ constexpr KernelTable make_table() {
   table.matmul_mxfp4 = matmul_mxfp4;
   table.matmul_coded = matmul_coded;
   table.dot = dot;
+  table.kda_step = kda_step;
   return table;
 }
 

@@ -20,7 +20,7 @@ std::uint64_t kda_floats(const ModelConfig& config, std::uint64_t rows) {
   const std::uint64_t per_row = 6 * width + u64(config.kda_head_dim) + u64(config.kda_heads);
   const std::uint64_t weights =
       (3 * u64(config.conv_taps) + 1) * width + u64(config.kda_heads) + u64(config.kda_head_dim);
-  const std::uint64_t scratch = 5 * width;
+  const std::uint64_t scratch = 4 * width;
   return rows * per_row + weights + scratch;
 }
 

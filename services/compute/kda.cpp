@@ -7,7 +7,7 @@ namespace k3::compute {
 namespace {
 
 constexpr float kL2NormEps = 1e-6f;
-constexpr std::size_t kScratchVectors = 5;  // q, k, v, alpha, and the step's own
+constexpr std::size_t kScratchVectors = 4;  // q, k, v, alpha
 
 }  // namespace
 
@@ -70,7 +70,6 @@ void Kda::run_head(int layer, std::size_t head, std::span<const Row> rows) {
   float* k = q + dim;
   float* v = k + dim;
   float* alpha = v + dim;
-  float* step_scratch = alpha + dim;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const std::size_t at = r * width + head * dim;
     KdaState& state = rows[r].session->kda(layer);
@@ -89,7 +88,7 @@ void Kda::run_head(int layer, std::size_t head, std::span<const Row> rows) {
                     alpha, dim);
     float* y = y_.data() + at;
     table.kda_step(state.recurrent.data() + head * dim * dim, q, k, v, alpha,
-                   beta_[r * heads + head], y, step_scratch, dim, dim);
+                   beta_[r * heads + head], y, dim, dim);
     table.rms_norm(y, out_norm_.data(), config_.rms_eps, y, dim);
     table.gate_by_sigmoid(gate_.data() + at, y, dim);
   }

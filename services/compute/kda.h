@@ -39,7 +39,7 @@ class Kda {
   std::vector<float> decay_rank_;                  // [rows][head_dim]: Wfa x
   std::vector<float> beta_;                        // [rows][heads]
   std::vector<float> dt_bias_, a_log_, out_norm_;  // [heads * head_dim], [heads], [head_dim]
-  std::vector<float> scratch_;                     // [heads][5 * head_dim]
+  std::vector<float> scratch_;                     // [heads][4 * head_dim]
 };
 
 }  // namespace k3::compute

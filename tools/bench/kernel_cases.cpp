@@ -149,21 +149,20 @@ KernelCase kda_case(const std::shared_ptr<const Multiplier>& multiplier, std::si
   const std::size_t head_state = kKdaDim * kKdaDim;
   const std::vector<float> state = normal_floats(kKdaHeads * head_state, 1.0F);
   const auto pool = std::make_shared<Pool>(std::as_bytes(std::span(state)), pool_bytes);
-  // Per head and row: q, k, v, alpha, out, scratch.
+  // Per head and row: q, k, v, alpha, out.
   const auto vectors =
-      std::make_shared<std::vector<float>>(normal_floats(kKdaHeads * rows * 6 * kKdaDim, 0.1F));
+      std::make_shared<std::vector<float>>(normal_floats(kKdaHeads * rows * 5 * kKdaDim, 0.1F));
   for (std::size_t i = 0; i < kKdaHeads * rows; ++i) {
-    std::fill_n(vectors->begin() + static_cast<std::ptrdiff_t>((6 * i + 3) * kKdaDim), kKdaDim,
+    std::fill_n(vectors->begin() + static_cast<std::ptrdiff_t>((5 * i + 3) * kKdaDim), kKdaDim,
                 0.9F);
   }
   const auto run = [multiplier, pool, vectors, rows, head_state] {
     auto* const states = reinterpret_cast<float*>(const_cast<std::byte*>(pool->next()));
     multiplier->for_each(kKdaHeads, [&](std::size_t head) {
       for (std::size_t r = 0; r < rows; ++r) {
-        float* const q = vectors->data() + (head * rows + r) * 6 * kKdaDim;
+        float* const q = vectors->data() + (head * rows + r) * 5 * kKdaDim;
         multiplier->table().kda_step(states + head * head_state, q, q + kKdaDim, q + 2 * kKdaDim,
-                                     q + 3 * kKdaDim, 0.5F, q + 4 * kKdaDim, q + 5 * kKdaDim,
-                                     kKdaDim, kKdaDim);
+                                     q + 3 * kKdaDim, 0.5F, q + 4 * kKdaDim, kKdaDim, kKdaDim);
       }
     });
   };

@@ -9,7 +9,9 @@
 namespace {
 
 int run(int argc, char** argv) {
-  CLI::App app("Measures the kernels against the machine's limits, and the pipeline in seconds a token.", "k3-bench");
+  CLI::App app(
+      "Measures the kernels against the machine's limits, and the pipeline in seconds a token.",
+      "k3-bench");
   app.require_subcommand(1);
   k3::bench::Action action;
   k3::bench::add_kernels(app, action);

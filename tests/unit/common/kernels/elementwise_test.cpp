@@ -171,15 +171,13 @@ TEST_P(Elementwise, KdaMatchesReference) {
     return alpha;
   });
   for (const auto& [d_k, d_v] :
-       {std::pair<std::size_t, std::size_t>{128, 128}, {16, 16}, {7, 13}}) {
+       {std::pair<std::size_t, std::size_t>{128, 128}, {16, 16}, {7, 13}, {20, 87}, {33, 160}}) {
     const auto step = [&, d_k = d_k, d_v = d_v](const KernelTable& t) {
       std::vector<float> state = random_floats(1 + d_k * d_v, 1);
       std::vector<float> out(d_v + 1);
-      std::vector<float> scratch(d_v + 1);
       t.kda_step(state.data() + 1, random_floats(d_k + 1, 2).data() + 1,
                  random_floats(d_k + 1, 3).data() + 1, random_floats(d_v + 1, 4).data() + 1,
-                 random_floats(d_k + 1, 5).data() + 1, 0.3F, out.data() + 1, scratch.data() + 1,
-                 d_k, d_v);
+                 random_floats(d_k + 1, 5).data() + 1, 0.3F, out.data() + 1, d_k, d_v);
       out.insert(out.end(), state.begin(), state.end());
       return out;
     };

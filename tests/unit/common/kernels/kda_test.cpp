@@ -43,7 +43,6 @@ class Kda : public EveryTable {
     DoubleHead exact;
     std::vector<float> state(kDim * kDim, 0.0F);
     std::vector<float> out(kDim);
-    std::vector<float> scratch(kDim);
     for (int step = 0; step < kSteps; ++step) {
       const auto seed = static_cast<std::uint32_t>(step);
       const std::vector<float> q = random_floats(kDim, 3 * seed, 0.25F);
@@ -51,8 +50,8 @@ class Kda : public EveryTable {
       const std::vector<float> v = random_floats(kDim, 3 * seed + 2);
       t.l2_norm(k.data(), 1e-6F, kDim);
       const float beta = static_cast<float>(1 + step % 9) / 10.0F;
-      t.kda_step(state.data(), q.data(), k.data(), v.data(), alpha.data(), beta, out.data(),
-                 scratch.data(), kDim, kDim);
+      t.kda_step(state.data(), q.data(), k.data(), v.data(), alpha.data(), beta, out.data(), kDim,
+                 kDim);
       const std::vector<double> want = exact.step(q, k, v, exact_alpha, beta);
       for (std::size_t j = 0; j < kDim; ++j) ASSERT_NEAR(out[j], want[j], 5e-5) << "step " << step;
     }

@@ -57,6 +57,11 @@ inline __m512 _mm512_mul_ps(__m512 a, __m512 b) {
   return a;
 }
 
+inline __m512 _mm512_sub_ps(__m512 a, __m512 b) {
+  for (int l = 0; l < 16; ++l) a.lane[l] -= b.lane[l];
+  return a;
+}
+
 inline __m512 _mm512_fmadd_ps(__m512 a, __m512 b, __m512 c) {
   for (int l = 0; l < 16; ++l) c.lane[l] = __builtin_fmaf(a.lane[l], b.lane[l], c.lane[l]);
   return c;
