@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "common/base/check.h"
 
@@ -20,12 +21,35 @@ constexpr std::size_t kMinParallelWork = 64 * 1024;
 
 std::size_t ceil_div(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
-std::size_t block_rows(const Matrix& w, std::size_t threads) {
+std::size_t block_rows(const Matrix& w, std::size_t least_blocks) {
   const std::size_t by_cache = kBlockBytes / std::max<std::size_t>(w.row_bytes(), 1);
-  const std::size_t by_threads =
-      threads > 1 ? ceil_div(w.rows, threads * kBlocksPerThread) : w.rows;
+  const std::size_t by_threads = ceil_div(w.rows, least_blocks);
   const std::size_t rows = std::max<std::size_t>(std::min(by_cache, by_threads), 1);
   return ceil_div(rows, kRowGranule) * kRowGranule;
+}
+
+// Some rows of one product.
+struct Block {
+  const Product* product;
+  std::size_t first;
+  std::size_t rows;
+};
+
+std::vector<Block> cut(std::span<const Product> products, std::size_t least_blocks) {
+  std::vector<Block> blocks;
+  for (const Product& product : products) {
+    const std::size_t rows = block_rows(product.w, least_blocks);
+    for (std::size_t first = 0; first < product.w.rows; first += rows) {
+      blocks.push_back({&product, first, std::min(rows, product.w.rows - first)});
+    }
+  }
+  return blocks;
+}
+
+std::size_t multiply_adds(std::span<const Product> products, std::size_t batch) {
+  std::size_t sum = 0;
+  for (const Product& product : products) sum += product.w.rows * product.w.cols * batch;
+  return sum;
 }
 
 // `y` belongs to row `first` of batch row 0.
@@ -71,21 +95,28 @@ std::size_t Matrix::row_bytes() const {
 Multiplier::Multiplier(const KernelTable& table, int threads)
     : table_(table), threads_(std::max(threads, 1)) {}
 
-void Multiplier::multiply(const Matrix& w, const float* x, std::size_t x_stride, std::size_t batch,
-                          float* y, std::size_t y_stride) const {
-  const bool alone = threads_ == 1 || w.rows * w.cols * batch < kMinParallelWork;
-  const std::size_t block = block_rows(w, alone ? 1 : static_cast<std::size_t>(threads_));
-  const std::size_t blocks = ceil_div(w.rows, block);
+void Multiplier::multiply(std::span<const Product> products, const float* x, std::size_t x_stride,
+                          std::size_t batch) const {
+  const bool alone = threads_ == 1 || multiply_adds(products, batch) < kMinParallelWork;
+  const std::size_t least_blocks =
+      alone ? 1 : static_cast<std::size_t>(threads_) * kBlocksPerThread;
+  const std::vector<Block> blocks = cut(products, least_blocks);
   const auto one_block = [&](std::size_t i) {
-    const std::size_t first = i * block;
-    multiply_rows(table_, w, first, std::min(block, w.rows - first), x, x_stride, batch, y + first,
-                  y_stride);
+    const Block& block = blocks[i];
+    multiply_rows(table_, block.product->w, block.first, block.rows, x, x_stride, batch,
+                  block.product->y + block.first, block.product->y_stride);
   };
   if (alone) {
-    for (std::size_t i = 0; i < blocks; ++i) one_block(i);
+    for (std::size_t i = 0; i < blocks.size(); ++i) one_block(i);
   } else {
-    for_each(blocks, one_block);
+    for_each(blocks.size(), one_block);
   }
+}
+
+void Multiplier::multiply(const Matrix& w, const float* x, std::size_t x_stride, std::size_t batch,
+                          float* y, std::size_t y_stride) const {
+  const Product product{w, y, y_stride};
+  multiply({&product, 1}, x, x_stride, batch);
 }
 
 }  // namespace k3::kernels

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "common/codec/coded_layout.h"
 #include "common/kernels/kernel_table.h"
@@ -23,6 +24,13 @@ struct Matrix {
   std::size_t row_bytes() const;
 };
 
+// One of several products with the same inputs: y[b * y_stride + r] = dot(row r of w, x[b]).
+struct Product {
+  Matrix w;
+  float* y = nullptr;
+  std::size_t y_stride = 0;
+};
+
 // A team of threads for products. One thread owns and calls it.
 class Multiplier {
  public:
@@ -32,8 +40,12 @@ class Multiplier {
   const KernelTable& table() const { return table_; }
   int threads() const { return threads_; }
 
-  // y[b * y_stride + r] = dot(row r of w, x + b * x_stride). Rows are shared out in blocks,
-  // dynamically; the bits do not depend on it.
+  // Every product with x + b * x_stride, b < batch, as one parallel region. Rows are shared out in
+  // blocks, dynamically; the bits do not depend on it.
+  void multiply(std::span<const Product> products, const float* x, std::size_t x_stride,
+                std::size_t batch) const;
+
+  // The same for one product.
   void multiply(const Matrix& w, const float* x, std::size_t x_stride, std::size_t batch, float* y,
                 std::size_t y_stride) const;
 

@@ -82,8 +82,9 @@ void Moe::use_expert(const ExpertView& expert, const std::vector<Use>& uses) {
   for (std::size_t i = 0; i < count; ++i) {
     std::copy_n(latent_.data() + uses[i].row * latent, latent, gathered_.data() + i * latent);
   }
-  multiplier_.multiply(expert.w1, gathered_.data(), latent, count, gate_.data(), width);
-  multiplier_.multiply(expert.w3, gathered_.data(), latent, count, up_.data(), width);
+  const kernels::Product gate_and_up[] = {{expert.w1, gate_.data(), width},
+                                          {expert.w3, up_.data(), width}};
+  multiplier_.multiply(gate_and_up, gathered_.data(), latent, count);
   multiplier_.table().situ(gate_.data(), up_.data(), gate_.data(), count * width, config_.situ_beta,
                            config_.situ_linear_beta);
   multiplier_.multiply(expert.w2, gate_.data(), width, count, gathered_.data(), latent);

@@ -68,6 +68,30 @@ TEST(Multiplier, BitsDoNotDependOnThreads) {
   }
 }
 
+TEST(Multiplier, ProductsOfOneInputAreEachAsIfAlone) {
+  const KernelTable& table = *supported_tables().front();
+  constexpr std::size_t kBatch = 3;
+  const std::vector<std::uint8_t> data = weight_bytes(500 * 736 * 4);
+  const Matrix matrices[] = {{WeightFormat::kBf16, data.data(), nullptr, 500, 736},
+                             {WeightFormat::kF32, data.data(), nullptr, 7, 736},
+                             {WeightFormat::kBf16, data.data() + 64, nullptr, 0, 736},
+                             {WeightFormat::kBf16, data.data() + 128, nullptr, 129, 736}};
+  const std::vector<float> x = random_floats(kBatch * 736, 3);
+  for (const int threads : {1, 2, 5}) {
+    std::vector<std::vector<float>> results;
+    std::vector<Product> products;
+    for (const Matrix& w : matrices) {
+      results.emplace_back(kBatch * w.rows, NAN);
+      products.push_back({w, results.back().data(), w.rows});
+    }
+    Multiplier(table, threads).multiply(products, x.data(), 736, kBatch);
+    for (std::size_t i = 0; i < products.size(); ++i) {
+      EXPECT_TRUE(same_bits(results[i], one_call(table, matrices[i], x, kBatch)))
+          << "product " << i << ", " << threads << " threads";
+    }
+  }
+}
+
 TEST(Multiplier, BitsOfACodedMatrixDoNotDependOnThreads) {
   const KernelTable& table = *supported_tables().front();
   const std::vector<float> values = random_floats(1003 * 768, 5, 0.05F);
