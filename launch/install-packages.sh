@@ -9,7 +9,7 @@ packages="
   libspdlog-dev libfmt-dev libexpected-dev libcli11-dev nlohmann-json3-dev libsimdjson-dev
   libtomlplusplus-dev liburing-dev libxxhash-dev
   libgtest-dev libgmock-dev libbenchmark-dev
-  supervisor python3 python3-numpy python3-pytest
+  supervisor python3 python3-numpy python3-pytest python3-zmq
 "
 
 missing=""

@@ -132,6 +132,13 @@ def test_the_page_cache_service_keeps_every_clause():
     assert {clause for clause, outcome in outcomes.items() if outcome == "skipped"} == {"E20", "E23"}
 
 
+def test_the_python_example_keeps_every_clause():
+    with kept_service(k3.PYTHON_EXPERTS, "--model", k3.DEMO) as run_dir:
+        result, outcomes, _ = conform(run_dir, "--fetches", "5000", *restart(run_dir))
+    assert result.returncode == 0, result.stdout
+    assert {clause for clause, outcome in outcomes.items() if outcome == "skipped"} == {"E20", "E23"}
+
+
 def test_the_fixture_keeps_every_clause():
     with kept_service(BROKEN_EXPERTS, "--model", k3.DEMO, "--slots", SLOTS) as run_dir:
         result, outcomes, _ = conform(run_dir, "--fetches", "1000", *restart(run_dir))

@@ -56,6 +56,10 @@ def test_the_same_ids_without_an_index_and_without_an_arena(model, expected, tmp
     assert again["expert_requests"]["misses"] == 0 and again["bytes_read"]["experts"] == 0
 
 
+def test_the_same_ids_through_the_python_example(model, expected, tmp_path):
+    assert run(model, tmp_path, "--experts", k3.PYTHON_EXPERTS)["generated_ids"] == expected
+
+
 def test_an_unknown_service_is_refused_by_name(model, tmp_path):
     result = k3.k3("run", "--model", model, "--work", tmp_path, "--ids", "1", "--gen", "1", "--experts", "k3-no-such", check=False)
     assert result.returncode == 2

@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BIN = pathlib.Path(os.environ.get("K3_BIN_DIR", ROOT / "build" / "release" / "bin"))
 DEMO = ROOT / "launch" / "demo-model"
 SUPERVISOR = ROOT / "launch" / "k3-pipeline"
+PYTHON_EXPERTS = ROOT / "docs" / "examples" / "experts_python" / "k3-experts-python"
 STAGES = ("tokenizer", "trunk", "experts", "compute")
 PATIENCE_SECONDS = 120  # a hang is a failure, slowness is not
 
