@@ -15,6 +15,8 @@ namespace {
 
 constexpr std::uint32_t kRegion = 0;
 
+}  // namespace
+
 Result<UnitTable> open_unit_table(const TrunkService::Options& options,
                                   const Checkpoint& checkpoint) {
   if (options.packed_trunk) return open_packed_trunk(*options.packed_trunk, checkpoint);
@@ -25,8 +27,6 @@ Result<UnitTable> open_unit_table(const TrunkService::Options& options,
   return unit_table_over_shards(checkpoint,
                                 static_cast<std::uint64_t>(std::llround(options.unit_mb * 1e6)));
 }
-
-}  // namespace
 
 Result<TrunkService::Parts> TrunkService::open(const Options& options) {
   K3_ASSIGN(Checkpoint checkpoint, Checkpoint::open(options.model, {options.layers}));
@@ -42,7 +42,8 @@ Result<TrunkService::Parts> TrunkService::open(const Options& options) {
   if (embedding == nullptr) return fail(ErrorCode::kWeights, "{}: not found", kEmbeddingName);
   K3_ASSIGN(const std::uint32_t embedding_file,
             engine->add_file(checkpoint.shards().at(embedding->shard).path));
-  K3_ASSIGN(EmbeddingRows rows, EmbeddingRows::create(*embedding, embedding_file, table.embedding_checksums));
+  K3_ASSIGN(EmbeddingRows rows,
+            EmbeddingRows::create(*embedding, embedding_file, table.embedding_checksums));
   K3_TRY(check_plan({{"trunk arena", plan.arena_bytes()}}, read_memory_limits()));
   K3_ASSIGN(Arena arena, Arena::create("k3-trunk", plan.arena_bytes()));
   return Parts{std::move(checkpoint), std::move(table),  std::move(plan), std::move(arena),

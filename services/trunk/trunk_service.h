@@ -76,4 +76,9 @@ class TrunkService {
   std::unique_ptr<ipc::Server> server_;
 };
 
+// The units the service reads: those of the packed trunk, or of the shards cut by unit_mb. Errors
+// as open_packed_trunk and unit_table_over_shards; kUsage for an impossible unit size.
+Result<UnitTable> open_unit_table(const TrunkService::Options& options,
+                                  const Checkpoint& checkpoint);
+
 }  // namespace k3::trunk

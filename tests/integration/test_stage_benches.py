@@ -15,6 +15,22 @@ def bench(service, *arguments, json_file, check=True):
     return result, json.loads(json_file.read_text())
 
 
+def trunk_bytes(model):
+    """Bytes of all tensors used on each token: all but experts and embedding, A_log without its tail of zeros."""
+    heads = json.loads((model / "config.json").read_text())["text_config"]["linear_attn_config"]["num_heads"]
+    total = 0
+    for shard in model.glob("*.safetensors"):
+        with shard.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        header.pop("__metadata__", None)
+        for name, tensor in header.items():
+            begin, end = tensor["data_offsets"]
+            if ".experts." in name or name.endswith("embed_tokens.weight"):
+                continue
+            total += 4 * heads if name.endswith("A_log") else end - begin
+    return total
+
+
 def test_the_tokenizer_counts_the_ids_of_the_text(tmp_path):
     text, out = tmp_path / "text", tmp_path / "out.json"
     text.write_bytes(bytes([0x07] * 7))  # controls: no token of the demo vocabulary joins two of them
@@ -35,3 +51,25 @@ def test_the_tokenizer_needs_a_run_directory_or_a_file_to_measure(tmp_path):
     (tmp_path / "empty").touch()
     empty = bench("k3-tokenizer", "--model", k3.DEMO, "--bench", tmp_path / "empty", json_file=tmp_path / "o", check=False)
     assert empty.returncode == 2 and "empty" in empty.stderr
+
+
+def test_the_trunk_reads_every_byte_of_a_pass_at_every_depth_and_size(tmp_path):
+    census = k3.k3("verify", "--model", k3.DEMO).stdout
+    assert "8 files, 11342808 bytes" in census
+    result, report = bench("k3-trunk", "--bench", "--model", k3.DEMO, "--bench-units-mb", "0.3,1.0", "--bench-depths", "1,3",
+                           "--repeat", 2, json_file=tmp_path / "out.json")
+    rows = report["rows"]
+    assert [(row["unit_mb"], row["depth"]) for row in rows] == [(0.3, 1), (0.3, 3), (1.0, 1), (1.0, 3)]
+    assert {row["bytes"] for row in rows} == {trunk_bytes(k3.DEMO)}
+    assert rows[0]["units"] > rows[2]["units"] > 1
+    assert all(row["gb_per_second"] > 0 and row["device_gb_per_second"] > 0 for row in rows)
+    assert "% device" in result.stdout
+
+
+def test_the_trunk_bench_stops_at_its_limit_and_refuses_what_it_cannot_do(tmp_path):
+    out = tmp_path / "out.json"
+    _, report = bench("k3-trunk", "--bench", "--model", k3.DEMO, "--bench-units-mb", "0.3", "--bench-depths", "2", "--repeat", 1,
+                      "--bench-gb", "0.000001", json_file=out)
+    assert [row["units"] for row in report["rows"]] == [1]
+    refused = bench("k3-trunk", "--bench", "--model", k3.DEMO, "--unit-mb", "-1", json_file=out, check=False)
+    assert refused.returncode == 2 and "unit size" in refused.stderr
