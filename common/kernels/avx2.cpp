@@ -174,6 +174,8 @@ struct CodedRow {
 constexpr std::size_t kMaxBatch = 3;
 constexpr std::size_t coded_rows_at_once(std::size_t batch) { return batch == 1 ? 4 : 2; }
 constexpr std::size_t rows_at_once(std::size_t batch) { return batch == 1 ? 4 : 2; }
+constexpr std::size_t kPanelTileRows = 2;
+constexpr std::size_t kPanelTileBatch = 3;
 
 #include "common/kernels/products.inc"
 

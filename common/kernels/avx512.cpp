@@ -121,10 +121,13 @@ struct CodedRow {
   }
 };
 
-// At most 16 of the 32 registers are accumulators.
+// At most 16 of the 32 registers are accumulators where weights are decoded between them, 24 where
+// they come decoded.
 constexpr std::size_t kMaxBatch = 4;
 constexpr std::size_t coded_rows_at_once(std::size_t batch) { return batch == 1 ? 4 : 2; }
 constexpr std::size_t rows_at_once(std::size_t batch) { return batch == 1 ? 8 : 4; }
+constexpr std::size_t kPanelTileRows = 6;
+constexpr std::size_t kPanelTileBatch = 4;
 
 #include "common/kernels/products.inc"
 

@@ -12,8 +12,12 @@ namespace {
 
 // A block stays in the second-level cache while every batch row meets it.
 constexpr std::size_t kBlockBytes = 256 * 1024;
+// From this many batch rows on, tables take weights once by themselves: then the inputs are to stay
+// in that cache, and the longer a block, the more seldom they are fetched.
+constexpr std::size_t kLargeBatch = 16;
+constexpr std::size_t kLargeBatchBlockBytes = 4 * 1024 * 1024;
 // Tables work on several rows at once; blocks of a multiple of this many waste none of them.
-constexpr std::size_t kRowGranule = 8;
+constexpr std::size_t kRowGranule = 24;
 // Blocks per thread that suffice to even out threads of different speed.
 constexpr std::size_t kBlocksPerThread = 4;
 // Below this many multiply-adds, starting the team costs more than it saves.
@@ -21,8 +25,9 @@ constexpr std::size_t kMinParallelWork = 64 * 1024;
 
 std::size_t ceil_div(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
-std::size_t block_rows(const Matrix& w, std::size_t least_blocks) {
-  const std::size_t by_cache = kBlockBytes / std::max<std::size_t>(w.row_bytes(), 1);
+std::size_t block_rows(const Matrix& w, std::size_t batch, std::size_t least_blocks) {
+  const std::size_t block_bytes = batch < kLargeBatch ? kBlockBytes : kLargeBatchBlockBytes;
+  const std::size_t by_cache = block_bytes / std::max<std::size_t>(w.row_bytes(), 1);
   const std::size_t by_threads = ceil_div(w.rows, least_blocks);
   const std::size_t rows = std::max<std::size_t>(std::min(by_cache, by_threads), 1);
   return ceil_div(rows, kRowGranule) * kRowGranule;
@@ -35,10 +40,11 @@ struct Block {
   std::size_t rows;
 };
 
-std::vector<Block> cut(std::span<const Product> products, std::size_t least_blocks) {
+std::vector<Block> cut(std::span<const Product> products, std::size_t batch,
+                       std::size_t least_blocks) {
   std::vector<Block> blocks;
   for (const Product& product : products) {
-    const std::size_t rows = block_rows(product.w, least_blocks);
+    const std::size_t rows = block_rows(product.w, batch, least_blocks);
     for (std::size_t first = 0; first < product.w.rows; first += rows) {
       blocks.push_back({&product, first, std::min(rows, product.w.rows - first)});
     }
@@ -100,7 +106,7 @@ void Multiplier::multiply(std::span<const Product> products, const float* x, std
   const bool alone = threads_ == 1 || multiply_adds(products, batch) < kMinParallelWork;
   const std::size_t least_blocks =
       alone ? 1 : static_cast<std::size_t>(threads_) * kBlocksPerThread;
-  const std::vector<Block> blocks = cut(products, least_blocks);
+  const std::vector<Block> blocks = cut(products, batch, least_blocks);
   const auto one_block = [&](std::size_t i) {
     const Block& block = blocks[i];
     multiply_rows(table_, block.product->w, block.first, block.rows, x, x_stride, batch,

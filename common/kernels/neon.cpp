@@ -209,6 +209,8 @@ struct CodedRow {
 constexpr std::size_t kMaxBatch = 4;
 constexpr std::size_t coded_rows_at_once(std::size_t batch) { return batch == 1 ? 2 : 1; }
 constexpr std::size_t rows_at_once(std::size_t batch) { return 4 / batch; }
+constexpr std::size_t kPanelTileRows = 1;
+constexpr std::size_t kPanelTileBatch = 4;
 
 #include "common/kernels/products.inc"
 

@@ -29,9 +29,9 @@ Status Kda::project(TrunkCursor& trunk, int layer, std::size_t rows, const float
   const std::size_t width = config_.kda_width();
   const std::size_t dim = config_.kda_head_dim;
   const std::size_t heads = config_.kda_heads;
-  const auto multiply = [&](TrunkRole role, const float* in, std::size_t in_width,
-                            std::vector<float>& out, std::size_t out_width) {
-    return trunk.multiply(layer, role, in, in_width, rows, out.data(), out_width);
+  const auto multiply = [&](TrunkRole role, const float* in, std::size_t in_width, Floats& out,
+                            std::size_t out_width) {
+    return trunk.queue(layer, role, in, in_width, rows, out.data(), out_width);
   };
   K3_TRY(multiply(TrunkRole::kKdaQ, x, hidden, q_, width));
   K3_TRY(trunk.read(layer, TrunkRole::kKdaQConv, q_conv_));
@@ -44,8 +44,9 @@ Status Kda::project(TrunkCursor& trunk, int layer, std::size_t rows, const float
   K3_TRY(trunk.read(layer, TrunkRole::kKdaDtBias, dt_bias_));
   K3_TRY(trunk.read(layer, TrunkRole::kKdaALog, a_log_));
   K3_TRY(multiply(TrunkRole::kKdaB, x, hidden, beta_, heads));
-  multiplier_.table().sigmoid(beta_.data(), rows * heads);
   K3_TRY(multiply(TrunkRole::kKdaG, x, hidden, gate_, width));
+  trunk.complete();
+  multiplier_.table().sigmoid(beta_.data(), rows * heads);
   return trunk.read(layer, TrunkRole::kKdaONorm, out_norm_);
 }
 
@@ -73,8 +74,8 @@ void Kda::run_head(int layer, std::size_t head, std::span<const Row> rows) {
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const std::size_t at = r * width + head * dim;
     KdaState& state = rows[r].session->kda(layer);
-    const auto convolve = [&](const std::vector<float>& in, const std::vector<float>& weights,
-                              std::size_t which, float* to) {
+    const auto convolve = [&](const Floats& in, const Floats& weights, std::size_t which,
+                              float* to) {
       table.conv_silu(in.data() + at, weights.data() + head * dim * taps,
                       state.conv_history.data() + (which * heads + head) * history, to, dim, taps);
     };

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "common/base/aligned.h"
 #include "common/base/result.h"
 #include "common/checkpoint/model_config.h"
 #include "common/kernels/matrix.h"
@@ -34,12 +35,12 @@ class Kda {
 
   const ModelConfig& config_;
   const kernels::Multiplier& multiplier_;
-  std::vector<float> q_, k_, v_, z_, gate_, y_;    // [rows][heads * head_dim]
-  std::vector<float> q_conv_, k_conv_, v_conv_;    // [heads * head_dim][conv_taps]
-  std::vector<float> decay_rank_;                  // [rows][head_dim]: Wfa x
-  std::vector<float> beta_;                        // [rows][heads]
-  std::vector<float> dt_bias_, a_log_, out_norm_;  // [heads * head_dim], [heads], [head_dim]
-  std::vector<float> scratch_;                     // [heads][4 * head_dim]
+  Floats q_, k_, v_, z_, gate_, y_;    // [rows][heads * head_dim]
+  Floats q_conv_, k_conv_, v_conv_;    // [heads * head_dim][conv_taps]
+  Floats decay_rank_;                  // [rows][head_dim]: Wfa x
+  Floats beta_;                        // [rows][heads]
+  Floats dt_bias_, a_log_, out_norm_;  // [heads * head_dim], [heads], [head_dim]
+  Floats scratch_;                     // [heads][4 * head_dim]
 };
 
 }  // namespace k3::compute

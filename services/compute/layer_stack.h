@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "common/base/aligned.h"
 #include "common/base/result.h"
 #include "common/checkpoint/model_config.h"
 #include "common/kernels/matrix.h"
@@ -51,8 +52,8 @@ class LayerStack {
   Mla mla_;
   Mlp mlp_;
   Moe moe_;
-  std::vector<float> fold_, proj_, norm_;  // [hidden]
-  std::vector<float> h_, x_, out_;         // [rows][hidden]
+  Floats fold_, proj_, norm_;  // [hidden]
+  Floats h_, x_, out_;         // [rows][hidden]
 };
 
 }  // namespace k3::compute

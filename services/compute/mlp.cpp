@@ -25,7 +25,7 @@ Mlp::Mlp(const ModelConfig& config, std::size_t max_rows, const kernels::Multipl
 Status Mlp::run(TrunkCursor& trunk, int layer, const Part& part, std::size_t rows, const float* x,
                 float* out) {
   const std::size_t hidden = config_.hidden;
-  K3_TRY(trunk.multiply(layer, part.gate, x, hidden, rows, gate_.data(), part.width));
+  K3_TRY(trunk.queue(layer, part.gate, x, hidden, rows, gate_.data(), part.width));
   K3_TRY(trunk.multiply(layer, part.up, x, hidden, rows, up_.data(), part.width));
   multiplier_.for_each(rows, [&](std::size_t r) {
     float* gate = gate_.data() + r * part.width;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/base/aligned.h"
 #include "common/base/result.h"
 #include "common/checkpoint/model_config.h"
 #include "common/kernels/matrix.h"
@@ -35,7 +36,7 @@ class Mlp {
  private:
   const ModelConfig& config_;
   const kernels::Multiplier& multiplier_;
-  std::vector<float> gate_, up_;  // [rows][width]
+  Floats gate_, up_;  // [rows][width]
 };
 
 }  // namespace k3::compute

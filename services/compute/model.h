@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "common/base/aligned.h"
 #include "common/base/result.h"
 #include "common/checkpoint/model_config.h"
 #include "common/checkpoint/trunk_order.h"
@@ -63,8 +64,8 @@ class Model {
   Pump pump_;
   TrunkCursor cursor_;
   LayerStack layers_;
-  std::vector<float> final_;   // [rows][hidden]
-  std::vector<float> logits_;  // [max_rows][vocab]
+  Floats final_;   // [rows][hidden]
+  Floats logits_;  // [max_rows][vocab]
   std::uint64_t passes_ = 0;
   std::uint64_t pumped_ns_ = 0;
 };

@@ -26,7 +26,8 @@ Status Moe::run(TrunkCursor& trunk, int layer, std::size_t rows, const float* x,
   const std::size_t latent = config_.latent;
   K3_TRY(route(trunk, layer, rows, x));
   K3_TRY(request(layer));
-  K3_TRY(trunk.multiply(layer, TrunkRole::kLatentDown, x, hidden, rows, latent_.data(), latent));
+  // The shared expert's first products complete it.
+  K3_TRY(trunk.queue(layer, TrunkRole::kLatentDown, x, hidden, rows, latent_.data(), latent));
   K3_TRY(mlp_.run(trunk, layer, Mlp::shared(config_), rows, x, shared_.data()));
   K3_TRY(use_experts());
   reduce(rows);

@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "common/base/aligned.h"
 #include "common/base/result.h"
 #include "common/checkpoint/model_config.h"
 #include "common/kernels/matrix.h"
@@ -54,14 +55,14 @@ class Moe {
   Mlp& mlp_;
   std::vector<Route> routes_;                       // [rows]
   std::map<std::uint32_t, std::vector<Use>> uses_;  // by expert
-  std::vector<float> scores_;                       // [rows][experts]
-  std::vector<float> bias_;                         // [experts]
-  std::vector<float> latent_;                       // [rows][latent]: routed input, later the sum
-  std::vector<float> gathered_;       // [rows][latent]: one expert's input, then output
-  std::vector<float> gate_, up_;      // [rows][expert_width]
-  std::vector<float> contributions_;  // [rows][top_k][latent]
-  std::vector<float> norm_;           // [latent]
-  std::vector<float> shared_;         // [rows][hidden]
+  Floats scores_;                                   // [rows][experts]
+  Floats bias_;                                     // [experts]
+  Floats latent_;                                   // [rows][latent]: routed input, later the sum
+  Floats gathered_;       // [rows][latent]: one expert's input, then output
+  Floats gate_, up_;      // [rows][expert_width]
+  Floats contributions_;  // [rows][top_k][latent]
+  Floats norm_;           // [latent]
+  Floats shared_;         // [rows][hidden]
   std::uint64_t experts_demanded_ = 0;
 };
 

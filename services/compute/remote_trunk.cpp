@@ -230,7 +230,8 @@ Result<TrunkBlock> RemoteTrunk::view(const Unit& unit) const {
                     .first_row = block.first_row + used_rows,
                     .rows = block.rows - used_rows,
                     .encoding = block.encoding,
-                    .bytes = bytes.subspan(block.offset + used_bytes, block.length - used_bytes)};
+                    .bytes = bytes.subspan(block.offset + used_bytes, block.length - used_bytes),
+                    .ends_unit = unit.block + 1 == unit.ready.blocks.size()};
 }
 
 void RemoteTrunk::done() {

@@ -27,8 +27,8 @@ Session::Session(const ModelConfig& config) : attention_(config.attention) {
   for (const Attention kind : attention_) {
     if (kind == Attention::kKda) {
       slot_.push_back(kda_.size());
-      kda_.push_back({.recurrent = std::vector<float>(recurrent_floats(config)),
-                      .conv_history = std::vector<float>(history_floats(config))});
+      kda_.push_back({.recurrent = Floats(recurrent_floats(config)),
+                      .conv_history = Floats(history_floats(config))});
     } else {
       slot_.push_back(latents_.size());
       latents_.emplace_back(config.kv_rank + config.rope_dim);

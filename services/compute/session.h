@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/base/aligned.h"
 #include "common/checkpoint/model_config.h"
 #include "common/plan/compute_memory.h"
 
@@ -12,9 +13,9 @@ namespace k3::compute {
 
 // State of one KDA layer.
 struct KdaState {
-  std::vector<float> recurrent;  // S, [heads][head_dim][head_dim]
+  Floats recurrent;  // S, [heads][head_dim][head_dim]
   // Past inputs of the three convolutions: [q, k, v][heads][conv_taps - 1][head_dim], oldest first.
-  std::vector<float> conv_history;
+  Floats conv_history;
 };
 
 // Latent cache of one MLA layer: kv_rank + rope_dim floats a position (the normed latent, then the
@@ -35,7 +36,7 @@ class LatentCache {
 
  private:
   std::size_t width_;
-  std::vector<std::vector<float>> blocks_;
+  std::vector<Floats> blocks_;
 };
 
 // One sequence. All layers hold the same number of positions, or the session is reset: state is

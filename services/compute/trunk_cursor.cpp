@@ -79,6 +79,11 @@ TrunkCursor::TrunkCursor(const std::vector<TrunkTensor>& order, TrunkReader& rea
                          const kernels::Multiplier& multiplier)
     : order_(order), reader_(reader), multiplier_(multiplier) {}
 
+void TrunkCursor::restart() {
+  next_ = 0;
+  products_.clear();
+}
+
 Status TrunkCursor::each_block(int layer, TrunkRole role, const UseRows& use) {
   K3_CHECK(next_ < order_.size(), "the trunk order has no further tensor");
   const TrunkTensor& tensor = order_[next_];
@@ -88,6 +93,7 @@ Status TrunkCursor::each_block(int layer, TrunkRole role, const UseRows& use) {
     K3_ASSIGN(const kernels::Matrix rows, checked_rows(block, tensor, next_, row));
     use(row, rows);
     row += rows.rows;
+    if (block.ends_unit) complete();
     reader_.done();
   }
   ++next_;
@@ -104,11 +110,27 @@ Status TrunkCursor::read(int layer, TrunkRole role, std::span<float> out) {
   });
 }
 
+Status TrunkCursor::queue(int layer, TrunkRole role, const float* x, std::size_t x_stride,
+                          std::size_t batch, float* y, std::size_t y_stride) {
+  if (x != x_ || x_stride != x_stride_ || batch != batch_) complete();
+  x_ = x;
+  x_stride_ = x_stride;
+  batch_ = batch;
+  return each_block(layer, role, [&](std::size_t first_row, const kernels::Matrix& rows) {
+    products_.push_back({rows, y + first_row, y_stride});
+  });
+}
+
+void TrunkCursor::complete() {
+  if (!products_.empty()) multiplier_.multiply(products_, x_, x_stride_, batch_);
+  products_.clear();
+}
+
 Status TrunkCursor::multiply(int layer, TrunkRole role, const float* x, std::size_t x_stride,
                              std::size_t batch, float* y, std::size_t y_stride) {
-  return each_block(layer, role, [&](std::size_t first_row, const kernels::Matrix& rows) {
-    multiplier_.multiply(rows, x, x_stride, batch, y + first_row, y_stride);
-  });
+  K3_TRY(queue(layer, role, x, x_stride, batch, y, y_stride));
+  complete();
+  return {};
 }
 
 Status TrunkCursor::skip(int layer, TrunkRole role) {

@@ -25,13 +25,22 @@ class TrunkCursor {
   TrunkCursor(const std::vector<TrunkTensor>& order, TrunkReader& reader,
               const kernels::Multiplier& multiplier);
 
-  // Back to the first tensor, for a new pass of the reader.
-  void restart() { next_ = 0; }
+  // Back to the first tensor, for a new pass of the reader; products not completed are forgotten.
+  void restart();
 
   // The whole tensor widened to fp32, row-major; `out` holds exactly rows * cols floats (K3_CHECK).
   Status read(int layer, TrunkRole role, std::span<float> out);
 
-  // y[b * y_stride + r] = dot(row r, x + b * x_stride) for all rows of the tensor.
+  // y[b * y_stride + r] = dot(row r, x + b * x_stride) for all rows of the tensor, at the latest
+  // when complete() returns. Products queued one after another with the same inputs run as one
+  // parallel region, as far as their rows lie in one unit.
+  Status queue(int layer, TrunkRole role, const float* x, std::size_t x_stride, std::size_t batch,
+               float* y, std::size_t y_stride);
+
+  // Computes what is queued; its inputs must be as they were.
+  void complete();
+
+  // The same at once.
   Status multiply(int layer, TrunkRole role, const float* x, std::size_t x_stride,
                   std::size_t batch, float* y, std::size_t y_stride);
 
@@ -46,6 +55,11 @@ class TrunkCursor {
   TrunkReader& reader_;
   const kernels::Multiplier& multiplier_;
   std::size_t next_ = 0;
+  // Queued, with the inputs of all.
+  std::vector<kernels::Product> products_;
+  const float* x_ = nullptr;
+  std::size_t x_stride_ = 0;
+  std::size_t batch_ = 0;
 };
 
 // Widens `count` weights to fp32. `encoding` was checked.

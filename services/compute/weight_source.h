@@ -26,6 +26,7 @@ struct TrunkBlock {
   std::uint32_t rows = 0;
   std::uint8_t encoding = 0;  // TrunkEncoding
   std::span<const std::byte> bytes;
+  bool ends_unit = true;  // the last of those whose bytes come and go together
 };
 
 // Embedding rows as stored.
@@ -46,8 +47,9 @@ class TrunkReader {
   // must have been consumed to its end or abandoned.
   virtual Status begin_pass(bool with_head, bool another_follows) = 0;
 
-  // The next block of the pass, waited for. Its bytes stay valid until done(), and no longer than
-  // the next call of a pump.
+  // The next block of the pass, waited for. Its bytes stay valid until done() is called for the
+  // block that ends its unit, and no longer than the next call of a pump; block() calls none
+  // within a unit.
   virtual Result<TrunkBlock> block() = 0;
 
   // The block last returned has been used: the next block() returns its successor.

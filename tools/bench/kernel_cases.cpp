@@ -5,6 +5,7 @@
 #include <random>
 #include <span>
 
+#include "common/base/aligned.h"
 #include "common/base/check.h"
 #include "common/codec/coded_bf16.h"
 #include "common/kernels/select.h"
@@ -32,16 +33,16 @@ constexpr std::size_t kReadBlock = 256 * 1024;
 constexpr std::uint64_t kPeakRounds = 1'000'000;
 constexpr float kWeightSpread = 0.02F;
 
-std::vector<float> normal_floats(std::size_t count, float spread) {
+Floats normal_floats(std::size_t count, float spread) {
   std::mt19937_64 generator(1);
   std::normal_distribution<float> normal(0.0F, spread);
-  std::vector<float> values(count);
+  Floats values(count);
   for (float& value : values) value = normal(generator);
   return values;
 }
 
 std::vector<std::byte> normal_bf16(std::size_t count) {
-  const std::vector<float> values = normal_floats(count, kWeightSpread);
+  const Floats values = normal_floats(count, kWeightSpread);
   std::vector<std::byte> bytes(2 * count);
   for (std::size_t i = 0; i < count; ++i) {
     std::memcpy(bytes.data() + 2 * i, reinterpret_cast<const std::byte*>(&values[i]) + 2, 2);
@@ -130,8 +131,8 @@ Weights mxfp4_weights(std::size_t rows, std::size_t cols, std::size_t pool_bytes
 
 KernelCase product_case(const std::shared_ptr<const Multiplier>& multiplier, const Weights& w,
                         std::size_t batch) {
-  const auto x = std::make_shared<std::vector<float>>(normal_floats(batch * w.cols, 1.0F));
-  const auto y = std::make_shared<std::vector<float>>(batch * w.rows);
+  const auto x = std::make_shared<Floats>(normal_floats(batch * w.cols, 1.0F));
+  const auto y = std::make_shared<Floats>(batch * w.rows);
   return {.table = multiplier->table().name,
           .name = w.name + " " + std::to_string(w.rows) + "x" + std::to_string(w.cols) + " x " +
                   std::to_string(batch),
@@ -147,11 +148,11 @@ KernelCase product_case(const std::shared_ptr<const Multiplier>& multiplier, con
 KernelCase kda_case(const std::shared_ptr<const Multiplier>& multiplier, std::size_t rows,
                     std::size_t pool_bytes) {
   const std::size_t head_state = kKdaDim * kKdaDim;
-  const std::vector<float> state = normal_floats(kKdaHeads * head_state, 1.0F);
+  const Floats state = normal_floats(kKdaHeads * head_state, 1.0F);
   const auto pool = std::make_shared<Pool>(std::as_bytes(std::span(state)), pool_bytes);
   // Per head and row: q, k, v, alpha, out.
   const auto vectors =
-      std::make_shared<std::vector<float>>(normal_floats(kKdaHeads * rows * 5 * kKdaDim, 0.1F));
+      std::make_shared<Floats>(normal_floats(kKdaHeads * rows * 5 * kKdaDim, 0.1F));
   for (std::size_t i = 0; i < kKdaHeads * rows; ++i) {
     std::fill_n(vectors->begin() + static_cast<std::ptrdiff_t>((5 * i + 3) * kKdaDim), kKdaDim,
                 0.9F);

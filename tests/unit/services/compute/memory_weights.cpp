@@ -9,6 +9,8 @@ namespace k3::compute::test {
 
 namespace {
 
+constexpr std::uint32_t kUnitTensors = 4;
+
 const char* suffix(TrunkRole role) {
   switch (role) {
     case TrunkRole::kAttnResNorm:
@@ -136,7 +138,8 @@ Result<TrunkBlock> MemoryTrunk::block() {
                     .first_row = row_,
                     .rows = rows_,
                     .encoding = static_cast<std::uint8_t>(TrunkEncoding::kRawF32),
-                    .bytes = std::as_bytes(rows)};
+                    .bytes = std::as_bytes(rows),
+                    .ends_unit = tensor_ % kUnitTensors == 0};
 }
 
 void MemoryTrunk::done() {

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <deque>
+#include <functional>
 
 #include "common/codec/coded_bf16.h"
 #include "common/kernels/select.h"
@@ -24,7 +25,11 @@ class ScriptedTrunk : public TrunkReader {
  public:
   Status begin_pass(bool, bool) override { return {}; }
   Result<TrunkBlock> block() override { return blocks.at(0); }
-  void done() override { blocks.pop_front(); }
+  void done() override {
+    const TrunkBlock block = blocks.front();
+    blocks.pop_front();
+    if (block.ends_unit && spoil) spoil();
+  }
   void abandon() override {}
   Result<EmbeddingRows> embedding(std::span<const std::int32_t>) override {
     return EmbeddingRows{};
@@ -32,6 +37,7 @@ class ScriptedTrunk : public TrunkReader {
   std::uint64_t waited_ns() const override { return 0; }
 
   std::deque<TrunkBlock> blocks;
+  std::function<void()> spoil;  // takes the bytes of a unit away
 };
 
 // One matrix of six rows of two weights, in groups of two rows.
@@ -123,6 +129,47 @@ TEST_F(TrunkCursorTest, MultipliesRowsOfBothEncodingsInTheirPlaces) {
   std::vector<float> y(12);
   ASSERT_TRUE(cursor_.multiply(3, TrunkRole::kMlaKvb, x, 2, 2, y.data(), 6));
   EXPECT_THAT(y, ElementsAre(21, 43, 1, -20, 21, 43, -1, -3, -1, 0, -1, -3));
+}
+
+TEST_F(TrunkCursorTest, QueuedProductsAreComputedBeforeTheBytesOfTheirUnitGo) {
+  order_ = {{.layer = 0, .role = TrunkRole::kKdaQ, .name = "q", .rows = 2, .cols = 2},
+            {.layer = 0, .role = TrunkRole::kKdaK, .name = "k", .rows = 2, .cols = 2},
+            {.layer = 0, .role = TrunkRole::kKdaV, .name = "v", .rows = 1, .cols = 2}};
+  std::vector<float> unit = {1, 2, 3, 4, 5, 6, 7, 8};
+  const std::vector<float> next_unit = {9, 10};
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(unit));
+  trunk_.blocks = {
+      {.tensor = 0, .rows = 2, .bytes = bytes.first(16), .ends_unit = false},
+      {.tensor = 1, .rows = 1, .bytes = bytes.subspan(16, 8), .ends_unit = false},
+      {.tensor = 1, .first_row = 1, .rows = 1, .bytes = bytes.subspan(24), .ends_unit = true},
+      {.tensor = 2, .rows = 1, .bytes = std::as_bytes(std::span(next_unit)), .ends_unit = false}};
+  trunk_.spoil = [&unit] { unit.assign(unit.size(), -1.0F); };
+  const float x[] = {1, 100};
+  float q[2], k[2], v[1];
+  ASSERT_TRUE(cursor_.queue(0, TrunkRole::kKdaQ, x, 2, 1, q, 2));
+  ASSERT_TRUE(cursor_.queue(0, TrunkRole::kKdaK, x, 2, 1, k, 2));
+  ASSERT_TRUE(cursor_.queue(0, TrunkRole::kKdaV, x, 2, 1, v, 1));
+  cursor_.complete();
+  EXPECT_THAT(q, ElementsAre(201, 403));
+  EXPECT_THAT(k, ElementsAre(605, 807));
+  EXPECT_THAT(v, ElementsAre(1009));
+}
+
+TEST_F(TrunkCursorTest, QueuedProductsKeepTheirOwnInputs) {
+  order_ = {{.layer = 0, .role = TrunkRole::kKdaQ, .name = "q", .rows = 1, .cols = 2},
+            {.layer = 0, .role = TrunkRole::kKdaK, .name = "k", .rows = 1, .cols = 2}};
+  const std::vector<float> rows = {1, 2, 3, 4};
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(rows));
+  trunk_.blocks = {{.tensor = 0, .rows = 1, .bytes = bytes.first(8), .ends_unit = false},
+                   {.tensor = 1, .rows = 1, .bytes = bytes.subspan(8), .ends_unit = false}};
+  const float x[] = {1, 0};
+  const float other[] = {0, 1};
+  float q = 0;
+  float k = 0;
+  ASSERT_TRUE(cursor_.queue(0, TrunkRole::kKdaQ, x, 2, 1, &q, 1));
+  ASSERT_TRUE(cursor_.multiply(0, TrunkRole::kKdaK, other, 2, 1, &k, 1));
+  EXPECT_EQ(q, 1);
+  EXPECT_EQ(k, 4);
 }
 
 }  // namespace
