@@ -147,7 +147,11 @@ void ComputeService::serve_next() {
   spdlog::info("request_started client={} request={} prompt={} max_tokens={}", current_->client,
                current_->generate.request, current_->generate.prompt_ids.size(),
                current_->generate.max_tokens);
+  experts_->set_token(0);
   const Status status = generator_->run(current_->generate, [this](const ipc::Message& message) {
+    // What follows a token is the work for the next one.
+    if (const auto* token = std::get_if<ipc::Token>(&message))
+      experts_->set_token(token->index + 1);
     if (!client_gone_) server_->send(current_->client, message, 0, current_->trace_id);
   });
   finish_current(status);

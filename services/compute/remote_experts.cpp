@@ -130,7 +130,7 @@ void RemoteExperts::start_round() {
   due_.insert(fetch.experts.begin(), fetch.experts.end());
   round_open_ = true;
   // When the service is down its return asks again.
-  if (const auto sequence = client_->send(fetch)) fetch_sequence_ = *sequence;
+  if (const auto sequence = client_->send(fetch, token_)) fetch_sequence_ = *sequence;
 }
 
 void RemoteExperts::end_round() {

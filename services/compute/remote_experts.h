@@ -42,6 +42,10 @@ class RemoteExperts final : public ExpertReader {
   std::uint64_t waited_ns() const override { return waited_ns_; }
   std::uint64_t messaging_ns() const override { return messaging_ns_; }
 
+  // The demands from here on belong to this token, counted from 1 (`traceId` of their frames); 0:
+  // to the prefill.
+  void set_token(std::uint64_t token) { token_ = token; }
+
   std::uint64_t losses() const { return client_->losses(); }
   // The service can never serve us again (kIncompatible).
   std::optional<Error> failure() const;
@@ -65,6 +69,7 @@ class RemoteExperts final : public ExpertReader {
   std::uint32_t slots_ = 0;     // of the peer now connected; 0 until described
   std::optional<Error> error_;  // of the demand in hand, or kIncompatible for good
 
+  std::uint64_t token_ = 0;
   int layer_ = 0;
   std::deque<std::uint32_t> waiting_;       // for a later round
   std::uint64_t batch_ = 0;                 // of the latest round

@@ -60,6 +60,9 @@ Result<std::unique_ptr<ExpertsService>> ExpertsService::create(ipc::EventLoop& l
   K3_ASSIGN(Parts parts, open(options));
   std::unique_ptr<ExpertsService> service(new ExpertsService(loop, std::move(parts)));
   ExpertsService* self = service.get();
+  if (options.trace) {
+    K3_ASSIGN(self->trace_, TraceWriter::open(*options.trace));
+  }
   const Arena& arena = self->parts_.arena;
   ipc::Server::Options server{"experts",
                               self->parts_.index.fingerprint,
@@ -82,7 +85,9 @@ ExpertsService::ExpertsService(ipc::EventLoop& loop, Parts parts)
       parts_(std::move(parts)),
       pool_(parts_.arena.data(), parts_.plan.slots, parts_.plan.slot_bytes),
       cache_(parts_.shape, pool_, std::make_unique<LruPolicy>(),
-             {[this](const ExpertCache::Read& read) { submit(read); },
+             {[this](const ExpertCache::Read& read) {
+                parts_.engine->submit(read_job(parts_, pool_, read));
+              },
               [this](std::uint64_t client, std::uint64_t batch,
                      const std::vector<ExpertCache::Arrival>& arrivals) {
                 server_->send(client, arrived_message(batch, arrivals));
@@ -105,6 +110,7 @@ void ExpertsService::on_message(ipc::Server::ClientId client, const ipc::Envelop
     server_->send(client, description(), envelope.header.sequence);
   } else if (const auto* fetch = std::get_if<ipc::Fetch>(&envelope.body)) {
     status = cache_.fetch(client, *fetch);
+    if (status) record(envelope, *fetch);
   } else if (const auto* release = std::get_if<ipc::BatchRelease>(&envelope.body)) {
     if (!cache_.release(client, release->batch)) {
       spdlog::warn("release_unknown client={} batch={}", client, release->batch);
@@ -133,22 +139,15 @@ void ExpertsService::on_reads_done() {
   cache_.reads_ended(ends);
 }
 
-void ExpertsService::submit(const ExpertCache::Read& read) {
-  const std::uint32_t layer = parts_.shape.layer_of(read.id);
-  const std::uint32_t expert = parts_.shape.expert_of(read.id);
-  const ExpertLocation& location =
-      parts_.index.at(static_cast<int>(layer), static_cast<int>(expert));
-  const std::span<std::byte> slot = pool_.bytes(read.slot);
-  ReadJob job;
-  job.id = read.id;
-  job.label = fmt::format("layer {} expert {}", layer, expert);
-  job.checksum = location.checksum;
-  job.urgent = read.urgent;
-  for (const ExpertExtent& extent : location.extents) {
-    job.extents.push_back({parts_.files[extent.shard], extent.offset,
-                           slot.subspan(extent.slot_offset, extent.length)});
-  }
-  parts_.engine->submit(std::move(job));
+// A fetch belongs to a token while that is decoded, and to none during prefill.
+void ExpertsService::record(const ipc::Envelope& envelope, const ipc::Fetch& fetch) {
+  if (!trace_) return;
+  const bool decode = envelope.header.trace_id != 0;
+  const Status written = trace_->add(
+      {decode ? TracePhase::kDecode : TracePhase::kPrefill, fetch.layer, fetch.experts});
+  if (written) return;
+  spdlog::error("trace_ended error=\"{}\"", written.error().message);
+  trace_.reset();
 }
 
 ipc::Arrived ExpertsService::arrived_message(
@@ -187,6 +186,25 @@ ipc::Stats ExpertsService::stats() const {
            {"fetches_waiting", counters.fetches_waiting},
            {"slots", parts_.plan.slots},
            {"arena_bytes", parts_.arena.data().size()}}};
+}
+
+ReadJob read_job(const ExpertsService::Parts& parts, const SlotPool& pool,
+                 const ExpertCache::Read& read) {
+  const std::uint32_t layer = parts.shape.layer_of(read.id);
+  const std::uint32_t expert = parts.shape.expert_of(read.id);
+  const ExpertLocation& location =
+      parts.index.at(static_cast<int>(layer), static_cast<int>(expert));
+  const std::span<std::byte> slot = pool.bytes(read.slot);
+  ReadJob job;
+  job.id = read.id;
+  job.label = fmt::format("layer {} expert {}", layer, expert);
+  job.checksum = location.checksum;
+  job.urgent = read.urgent;
+  for (const ExpertExtent& extent : location.extents) {
+    job.extents.push_back({parts.files[extent.shard], extent.offset,
+                           slot.subspan(extent.slot_offset, extent.length)});
+  }
+  return job;
 }
 
 }  // namespace k3::experts

@@ -16,6 +16,7 @@
 #include "common/storage/read_engine.h"
 #include "services/experts/cache_plan.h"
 #include "services/experts/expert_cache.h"
+#include "services/experts/expert_trace.h"
 
 namespace k3::experts {
 
@@ -30,16 +31,10 @@ class ExpertsService {
     double cache_gb = 1;                        // 10^9 bytes
     std::optional<int> layers;
     std::size_t io_threads = 8;
+    std::optional<std::filesystem::path> trace;  // every accepted fetch is added to this file
   };
 
-  // Opens everything and binds the endpoint. check_plan refuses an arena beyond the usable memory
-  // before it is allocated. `loop` outlives the service.
-  static Result<std::unique_ptr<ExpertsService>> create(ipc::EventLoop& loop,
-                                                        const Options& options);
-  ~ExpertsService();
-
- private:
-  // What create() opens before there is a service.
+  // What create() opens before there is a service: also all that a replay needs.
   struct Parts {
     ExpertIndex index;
     ExpertCache::Shape shape;
@@ -50,11 +45,19 @@ class ExpertsService {
   };
 
   static Result<Parts> open(const Options& options);
+
+  // Opens everything and binds the endpoint. check_plan refuses an arena beyond the usable memory
+  // before it is allocated. `loop` outlives the service.
+  static Result<std::unique_ptr<ExpertsService>> create(ipc::EventLoop& loop,
+                                                        const Options& options);
+  ~ExpertsService();
+
+ private:
   ExpertsService(ipc::EventLoop& loop, Parts parts);
 
   void on_message(ipc::Server::ClientId client, const ipc::Envelope& envelope);
   void on_reads_done();
-  void submit(const ExpertCache::Read& read);
+  void record(const ipc::Envelope& envelope, const ipc::Fetch& fetch);
   ipc::Arrived arrived_message(std::uint64_t batch,
                                const std::vector<ExpertCache::Arrival>& arrivals) const;
   ipc::ExpertsDescription description() const;
@@ -65,8 +68,13 @@ class ExpertsService {
   SlotPool pool_;
   ExpertCache cache_;
   std::uint64_t bytes_read_ = 0;
+  std::optional<TraceWriter> trace_;
   ipc::EventLoop::SourceId done_source_ = 0;
   std::unique_ptr<ipc::Server> server_;
 };
+
+// The job that fills the slot of `pool` which the cache chose. The buffers are the pool's.
+ReadJob read_job(const ExpertsService::Parts& parts, const SlotPool& pool,
+                 const ExpertCache::Read& read);
 
 }  // namespace k3::experts

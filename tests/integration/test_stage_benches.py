@@ -3,6 +3,8 @@
 import json
 import subprocess
 
+import pytest
+
 import k3
 
 
@@ -73,3 +75,67 @@ def test_the_trunk_bench_stops_at_its_limit_and_refuses_what_it_cannot_do(tmp_pa
     assert [row["units"] for row in report["rows"]] == [1]
     refused = bench("k3-trunk", "--bench", "--model", k3.DEMO, "--unit-mb", "-1", json_file=out, check=False)
     assert refused.returncode == 2 and "unit size" in refused.stderr
+
+
+TRACE = "k3-expert-trace 1\np 1 0 1 2 3 4 5\nd 1 4 5 6 7\nd 2 4 5 6 7\nd 1 7 6 5 4\n"
+EXPERT_BYTES = 14688  # of the demo model
+
+
+def replay(tmp_path, trace, *arguments, check=True):
+    k3.k3("index", "--model", k3.DEMO, "--work", tmp_path / "work")
+    return bench("k3-experts", "--replay", trace, "--model", k3.DEMO, "--work", tmp_path / "work", *arguments,
+                 json_file=tmp_path / "out.json", check=check)
+
+
+def counts(report):
+    return {row["phase"]: (row["fetches"], row["experts"], row["hits"], row["bytes_read"]) for row in report["rows"]}
+
+
+def test_a_replay_counts_hits_and_bytes_by_phase(tmp_path):
+    trace = tmp_path / "trace"
+    trace.write_text(TRACE)
+    result, report = replay(tmp_path, trace)
+    assert counts(report) == {"prefill": (1, 6, 0, 6 * EXPERT_BYTES), "decode": (3, 12, 6, 6 * EXPERT_BYTES)}
+    assert report["slots"] == 192 and report["evictions"] == 0
+    assert "p99 ms" in result.stdout
+
+
+def test_a_replay_in_a_cache_of_four_slots_evicts_and_takes_rounds(tmp_path):
+    trace = tmp_path / "trace"
+    trace.write_text(TRACE)
+    _, report = replay(tmp_path, trace, "--cache-gb", 4 * 14720 / 1e9)
+    # Each demand finds what the one before left: 4 and 5 of the prefill, nothing of another layer.
+    assert counts(report) == {"prefill": (1, 6, 0, 6 * EXPERT_BYTES), "decode": (3, 12, 2, 10 * EXPERT_BYTES)}
+    assert report["slots"] == 4 and report["evictions"] == 12
+
+
+def test_a_replay_takes_pairs_without_a_header(tmp_path):
+    trace = tmp_path / "pairs"
+    pairs = [(layer, expert) for layer in (1, 2, 1) for expert in (3, 9, 1, 2)]
+    trace.write_bytes(b"".join(number.to_bytes(4, "little") for pair in pairs for number in pair))
+    _, report = replay(tmp_path, trace)
+    assert counts(report) == {"unknown": (3, 12, 4, 8 * EXPERT_BYTES)}
+
+
+@pytest.mark.parametrize("content,named", [
+    ("k3-expert-trace 1\nd 1 2\nx 1 2\n", "line 3"), ("k3-expert-trace 1\nd 0 1\n", "layer 0"), ("12345", "5 bytes")])
+def test_a_trace_that_makes_no_sense_is_refused(content, named, tmp_path):
+    trace = tmp_path / "trace"
+    trace.write_text(content)
+    result = replay(tmp_path, trace, check=False)
+    assert result.returncode == 2 and named in result.stderr
+
+
+def test_a_run_records_what_a_replay_plays(tmp_path):
+    trace = tmp_path / "trace"
+    report = k3.generate("--model", k3.DEMO, "--work", tmp_path / "work", "--ids", "5,6,7,8,9", "--gen", 4, "--chunk", 2,
+                         "--trace-experts", trace)
+    lines = [line.split() for line in trace.read_text().splitlines()[1:]]
+    # Six layers with experts: three passes of prefill (2, 2 and 1 positions), then three tokens.
+    assert [line[0] for line in lines] == ["p"] * 18 + ["d"] * 18
+    assert [int(line[1]) for line in lines] == [1, 2, 3, 4, 5, 6] * 6
+    assert all(len(line) == 6 for line in lines[12:])
+    _, replayed = replay(tmp_path, trace)
+    requests = report["expert_requests"]
+    assert sum(row["hits"] for row in replayed["rows"]) == requests["hits"]
+    assert sum(row["misses"] for row in replayed["rows"]) == requests["misses"]

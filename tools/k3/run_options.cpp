@@ -176,6 +176,10 @@ void add_run_flags(CLI::App& command, RunOptions& options) {
       ->take_all();
   command.add_flag("--recompute", options.recompute,
                    "carry no state: run the whole prefix for every token (for validation)");
+  command
+      .add_option("--trace-experts", options.expert_trace,
+                  "add which experts were needed, and when, to this expert trace")
+      ->excludes(pipeline);
   for (CLI::Option* flag : add_memory_flags(command, options)) flag->excludes(pipeline);
   for (CLI::Option* flag : add_worker_flags(command, options)) flag->excludes(pipeline);
   add_output_flags(command, options);

@@ -76,6 +76,10 @@ PipelineSettings pipeline_settings(const RunOptions& options, const PlannedModel
   if (options.work) {
     settings.emplace_back("work", std::filesystem::absolute(*options.work).string());
   }
+  if (options.expert_trace) {
+    settings.emplace_back("expert_trace",
+                          std::filesystem::absolute(*options.expert_trace).string());
+  }
   if (model.trunk) settings.emplace_back("trunk", model.trunk->string());
   add("threads", options.threads);
   add("chunk", options.chunk);
