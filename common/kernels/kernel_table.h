@@ -59,6 +59,14 @@ struct KernelTable {
   void (*situ)(const float* gate, const float* up, float* out, std::size_t n, float b1, float b2);
   // In place over n >= 1 scores: exp(y - max) / sum; the sum follows the lane contract.
   void (*softmax)(float* y, std::size_t n);
+  // One block of an online softmax, n >= 1 scores in place: y[i] = exp(y[i] - top), where *top has
+  // first risen to the block's largest. Returns factor = exp(old top - top), by which all that was
+  // summed before must shrink; *sum = fma(factor, *sum, sum of y), in which the sum of y follows
+  // the lane contract.
+  float (*softmax_block)(float* y, std::size_t n, float* top, float* sum);
+  // y[i] = fma(weights[t], rows[t * row_stride + i], y[i]) for t < count, in increasing t.
+  void (*add_weighted_rows)(const float* weights, const float* rows, std::size_t row_stride,
+                            std::size_t count, float* y, std::size_t n);
 
   // out[i] = w[i] * (x[i] / sqrt(dot(x, x) / n + eps)); out may be x.
   void (*rms_norm)(const float* x, const float* w, float eps, float* out, std::size_t n);

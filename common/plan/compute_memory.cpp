@@ -24,16 +24,15 @@ std::uint64_t kda_floats(const ModelConfig& config, std::uint64_t rows) {
   return rows * per_row + weights + scratch;
 }
 
-std::uint64_t mla_floats(const ModelConfig& config, std::uint64_t rows, std::uint64_t positions) {
+std::uint64_t mla_floats(const ModelConfig& config, std::uint64_t rows) {
   const std::uint64_t heads = u64(config.mla_heads);
   const std::uint64_t kv_rank = u64(config.kv_rank);
   const std::uint64_t latent = kv_rank + u64(config.rope_dim);
   const std::uint64_t per_row =
       u64(config.q_rank) + latent +
-      heads * (u64(config.q_head_dim()) + 2 * u64(config.v_dim) + kv_rank);
+      heads * (u64(config.q_head_dim()) + 2 * u64(config.v_dim) + latent + kv_rank);
   const std::uint64_t weights = u64(config.q_rank) + kv_rank;
-  const std::uint64_t per_head = latent + kv_rank + whole_blocks(positions);
-  return rows * per_row + weights + heads * per_head;
+  return rows * per_row + weights + heads * kv_rank;
 }
 
 std::uint64_t mlp_floats(const ModelConfig& config, std::uint64_t rows) {
@@ -63,11 +62,10 @@ std::uint64_t most_snapshots(const ModelConfig& config) {
   return (u64(config.layers) + u64(config.residual_block) - 1) / u64(config.residual_block);
 }
 
-std::uint64_t activation_bytes(const ModelConfig& config, std::uint64_t rows,
-                               std::uint64_t positions) {
-  return sizeof(float) * (stream_floats(config, rows) + kda_floats(config, rows) +
-                          mla_floats(config, rows, positions) + mlp_floats(config, rows) +
-                          moe_floats(config, rows));
+std::uint64_t activation_bytes(const ModelConfig& config, std::uint64_t rows) {
+  return sizeof(float) *
+         (stream_floats(config, rows) + kda_floats(config, rows) + mla_floats(config, rows) +
+          mlp_floats(config, rows) + moe_floats(config, rows));
 }
 
 std::uint64_t sequence_bytes(const ModelConfig& config, std::uint64_t positions) {

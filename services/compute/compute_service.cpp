@@ -199,7 +199,7 @@ ipc::ComputeDescription ComputeService::description() const {
 }
 
 std::vector<PlannedMemory> ComputeService::memory_plan() const {
-  return {{"activations", activation_bytes(config_, options_.chunk, options_.max_positions)},
+  return {{"activations", activation_bytes(config_, options_.chunk)},
           {"sequence", sequence_bytes(config_, options_.max_positions)}};
 }
 

@@ -1,8 +1,10 @@
 #include "services/compute/mla.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace k3::compute {
 
@@ -17,8 +19,8 @@ Mla::Mla(const ModelConfig& config, std::size_t max_rows, const kernels::Multipl
   kv_norm_.resize(kv_rank);
   gate_.resize(max_rows * heads * config.v_dim);
   y_.resize(max_rows * heads * config.v_dim);
-  query_.resize(heads * latent_width());
-  context_.resize(heads * max_rows * kv_rank);
+  query_.resize(max_rows * heads * latent_width());
+  context_.resize(max_rows * heads * kv_rank);
   weight_row_.resize(heads * kv_rank);
 }
 
@@ -50,29 +52,21 @@ void Mla::append_latents(int layer, std::span<const Row> rows) {
   }
 }
 
-void Mla::make_room_for_scores(std::span<const Row> rows) {
-  std::size_t positions = 0;
-  for (const Row& row : rows) positions = std::max<std::size_t>(positions, row.position + 1);
-  if (positions <= score_positions_) return;
-  score_positions_ = whole_blocks(positions);
-  scores_ = {};  // freed first: the plan has room for one
-  scores_ = std::vector<float>(config_.mla_heads * score_positions_);
-}
-
 Status Mla::run(TrunkCursor& trunk, int layer, std::span<const Row> rows, const float* x,
                 float* out) {
   const std::size_t value_width = std::size_t(config_.mla_heads) * config_.v_dim;
   K3_TRY(project(trunk, layer, rows, x));
   append_latents(layer, rows);
-  make_room_for_scores(rows);
   const std::size_t head_rows = config_.nope_dim + config_.v_dim;
   const auto use_heads = [&](std::size_t first_row, const kernels::Matrix& kv) {
-    multiplier_.for_each(kv.rows / head_rows, [&](std::size_t i) {
-      kernels::Matrix head = kv;
-      head.data += i * head_rows * kv.row_bytes();
-      head.rows = head_rows;
-      run_head(layer, first_row / head_rows + i, head, rows);
-    });
+    for (std::size_t first = 0; first < rows.size();) {
+      std::size_t count = 1;
+      while (first + count < rows.size() && rows[first + count].session == rows[first].session) {
+        ++count;
+      }
+      run_heads(layer, first_row / head_rows, kv, rows.subspan(first, count), first);
+      first += count;
+    }
   };
   K3_TRY(trunk.each_block(layer, TrunkRole::kMlaKvb, use_heads));
   K3_TRY(trunk.multiply(layer, TrunkRole::kMlaG, x, config_.hidden, rows.size(), gate_.data(),
@@ -82,57 +76,101 @@ Status Mla::run(TrunkCursor& trunk, int layer, std::span<const Row> rows, const 
                         config_.hidden);
 }
 
-void Mla::run_head(int layer, std::size_t head, const kernels::Matrix& kv,
-                   std::span<const Row> rows) {
+void Mla::run_heads(int layer, std::size_t first_head, const kernels::Matrix& kv,
+                    std::span<const Row> rows, std::size_t first_row) {
+  const kernels::KernelTable& table = multiplier_.table();
+  const std::size_t head_rows = config_.nope_dim + config_.v_dim;
+  const std::size_t heads = kv.rows / head_rows;
+  const std::size_t q_width = config_.mla_heads * config_.q_head_dim();
+  const std::size_t y_width = std::size_t(config_.mla_heads) * config_.v_dim;
+  multiplier_.for_each(heads, [&](std::size_t i) {
+    const std::size_t head = first_head + i;
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      absorb(kv, i, q_.data() + (first_row + r) * q_width + head * config_.q_head_dim(),
+             weight_row_.data() + head * config_.kv_rank,
+             query_.data() + (i * rows.size() + r) * latent_width());
+    }
+  });
+  // Smaller groups when there are few queries: every thread has some.
+  const std::size_t queries = heads * rows.size();
+  const std::size_t threads = multiplier_.threads();
+  const std::size_t group = std::min(kGroupQueries, (queries + threads - 1) / threads);
+  LatentCache& cache = rows[0].session->latents(layer);
+  multiplier_.for_each((queries + group - 1) / group, [&](std::size_t g) {
+    const std::size_t first = g * group;
+    attend(cache, rows, first, std::min(group, queries - first));
+  });
+  const auto product =
+      kv.format == kernels::WeightFormat::kBf16 ? table.matmul_bf16 : table.matmul_f32;
+  multiplier_.for_each(heads, [&](std::size_t i) {
+    product(kv.data + (i * head_rows + config_.nope_dim) * kv.row_bytes(), config_.v_dim,
+            config_.kv_rank, context_.data() + i * rows.size() * config_.kv_rank, config_.kv_rank,
+            rows.size(), y_.data() + first_row * y_width + (first_head + i) * config_.v_dim,
+            y_width);
+  });
+}
+
+void Mla::absorb(const kernels::Matrix& kv, std::size_t head, const float* q, float* weight_row,
+                 float* query) const {
   const kernels::KernelTable& table = multiplier_.table();
   const std::size_t kv_rank = config_.kv_rank;
   const std::size_t nope = config_.nope_dim;
-  const std::size_t heads = config_.mla_heads;
-  float* query = query_.data() + head * latent_width();
-  float* weight_row = weight_row_.data() + head * kv_rank;
-  float* scores = scores_.data() + head * score_positions_;
-  float* context = context_.data() + head * (context_.size() / heads);
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    // The absorbed query: Wk^T q_nope, then q_rope, to be met by a position's latent and r.
-    const float* q = q_.data() + (r * heads + head) * config_.q_head_dim();
-    std::fill_n(query, kv_rank, 0.0f);
-    for (std::size_t n = 0; n < nope; ++n) {
-      const std::uint8_t* row = kv.data + n * kv.row_bytes();
-      if (kv.format == kernels::WeightFormat::kBf16) {
-        table.axpy_bf16(q[n], row, query, kv_rank);
-      } else {
-        std::memcpy(weight_row, row, kv_rank * sizeof(float));  // rows may lie unaligned
-        table.axpy(q[n], weight_row, query, kv_rank);
-      }
+  const std::uint8_t* row = kv.data + head * (nope + config_.v_dim) * kv.row_bytes();
+  std::fill_n(query, kv_rank, 0.0f);
+  for (std::size_t n = 0; n < nope; ++n, row += kv.row_bytes()) {
+    if (kv.format == kernels::WeightFormat::kBf16) {
+      table.axpy_bf16(q[n], row, query, kv_rank);
+    } else {
+      std::memcpy(weight_row, row, kv_rank * sizeof(float));  // rows may lie unaligned
+      table.axpy(q[n], weight_row, query, kv_rank);
     }
-    std::copy_n(q + nope, config_.rope_dim, query + kv_rank);
-    attend(rows[r].session->latents(layer), rows[r].position + 1, query, scores,
-           context + r * kv_rank);
   }
-  const auto product =
-      kv.format == kernels::WeightFormat::kBf16 ? table.matmul_bf16 : table.matmul_f32;
-  product(kv.data + nope * kv.row_bytes(), config_.v_dim, kv_rank, context, kv_rank, rows.size(),
-          y_.data() + head * config_.v_dim, heads * config_.v_dim);
+  std::copy_n(q + nope, config_.rope_dim, query + kv_rank);
 }
 
-void Mla::attend(LatentCache& cache, std::size_t positions, const float* query, float* scores,
-                 float* context) const {
+void Mla::attend(LatentCache& cache, std::span<const Row> rows, std::size_t first,
+                 std::size_t count) {
   const kernels::KernelTable& table = multiplier_.table();
+  const std::size_t width = latent_width();
+  const std::size_t kv_rank = config_.kv_rank;
   const float scale = 1.0f / std::sqrt(static_cast<float>(config_.q_head_dim()));
-  for (std::size_t t = 0; t < positions; ++t) {
-    scores[t] = scale * table.dot(query, cache.at(t), latent_width());
+  const float* const query = query_.data() + first * width;
+  float* const context = context_.data() + first * kv_rank;
+  std::array<float, kGroupQueries * kScorePositions> scores;
+  std::array<float, kGroupQueries> sum{};
+  std::array<float, kGroupQueries> top;
+  top.fill(-std::numeric_limits<float>::infinity());
+  std::fill_n(context, count * kv_rank, 0.0f);
+
+  std::size_t positions = 0;  // that any query of the group sees
+  const auto seen = [&](std::size_t i) -> std::size_t {
+    return rows[(first + i) % rows.size()].position + std::size_t{1};
+  };
+  for (std::size_t i = 0; i < count; ++i) positions = std::max(positions, seen(i));
+  for (std::size_t block = 0; block < positions; block += kScorePositions) {
+    const float* const latents = cache.at(block);
+    table.matmul_f32(reinterpret_cast<const std::uint8_t*>(latents),
+                     std::min(kScorePositions, positions - block), width, query, width, count,
+                     scores.data(), kScorePositions);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (seen(i) <= block) continue;
+      const std::size_t n = std::min(kScorePositions, seen(i) - block);
+      float* const y = scores.data() + i * kScorePositions;
+      table.scale(scale, y, n);
+      const float factor = table.softmax_block(y, n, &top[i], &sum[i]);
+      table.scale(factor, context + i * kv_rank, kv_rank);
+      table.add_weighted_rows(y, latents, width, n, context + i * kv_rank, kv_rank);
+    }
   }
-  table.softmax(scores, positions);
-  std::fill_n(context, config_.kv_rank, 0.0f);
-  for (std::size_t t = 0; t < positions; ++t) {
-    table.axpy(scores[t], cache.at(t), context, config_.kv_rank);
+  for (std::size_t i = 0; i < count; ++i) {
+    table.scale(1.0f / sum[i], context + i * kv_rank, kv_rank);
   }
 }
 
 std::uint64_t Mla::bytes() const {
   std::uint64_t floats = 0;
   for (const auto* buffer : {&q_rank_, &q_, &latent_, &q_norm_, &kv_norm_, &gate_, &y_, &query_,
-                             &context_, &weight_row_, &scores_}) {
+                             &context_, &weight_row_}) {
     floats += buffer->size();
   }
   return floats * sizeof(float);

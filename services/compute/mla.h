@@ -15,9 +15,17 @@
 
 namespace k3::compute {
 
+// Positions whose scores exist at a time. Blocks begin at multiples of it, so that the bits of a
+// row depend on its position alone; the latents of a block stay in the second-level cache while
+// every query of a group meets them.
+inline constexpr std::size_t kScorePositions = 64;
+static_assert(kLatentBlockPositions % kScorePositions == 0, "a block's latents lie in one piece");
+// Queries (a head of a row) that walk the cache together.
+inline constexpr std::size_t kGroupQueries = 16;
+
 // The MLA of every layer, over buffers for one batch. Each row attends to the positions of its
-// session up to its own, in position order, so its bits do not depend on the batch. Heads run in
-// parallel. One thread calls it.
+// session up to its own, block by block in position order, by an online softmax, so its bits do not
+// depend on the batch. Groups of queries run in parallel. One thread calls it.
 class Mla {
  public:
   // Buffers for `max_rows` rows; all arguments are borrowed except the size.
@@ -27,17 +35,23 @@ class Mla {
   // its session. Consumes kMlaQa..kMlaO.
   Status run(TrunkCursor& trunk, int layer, std::span<const Row> rows, const float* x, float* out);
 
-  // Buffers now held; those for scores grow with the longest sequence.
+  // Buffers held; they do not grow.
   std::uint64_t bytes() const;
 
  private:
   Status project(TrunkCursor& trunk, int layer, std::span<const Row> rows, const float* x);
   void append_latents(int layer, std::span<const Row> rows);
-  void make_room_for_scores(std::span<const Row> rows);
-  void run_head(int layer, std::size_t head, const kernels::Matrix& kv, std::span<const Row> rows);
-  // query and context of one head and row: absorbed query in, weighted latent sum out.
-  void attend(LatentCache& cache, std::size_t positions, const float* query, float* scores,
-              float* context) const;
+  // The heads of `kv`, of which `first_head` is the first, for the rows of one session, of which
+  // `first_row` is the first in the batch.
+  void run_heads(int layer, std::size_t first_head, const kernels::Matrix& kv,
+                 std::span<const Row> rows, std::size_t first_row);
+  // Wk^T q_nope, then q_rope, to be met by a position's latent and shared key part. `head` counts
+  // within `kv`; weight_row is scratch, [kv_rank].
+  void absorb(const kernels::Matrix& kv, std::size_t head, const float* q, float* weight_row,
+              float* query) const;
+  // Softmax-weighted sums of latents for queries `first`..first + count - 1 of query_, which are
+  // [heads][rows of one session], into context_ in the same order. count <= kGroupQueries.
+  void attend(LatentCache& cache, std::span<const Row> rows, std::size_t first, std::size_t count);
 
   std::size_t latent_width() const { return config_.kv_rank + config_.rope_dim; }
 
@@ -48,11 +62,9 @@ class Mla {
   std::vector<float> latent_;            // [rows][kv_rank + rope_dim]
   std::vector<float> q_norm_, kv_norm_;  // [q_rank], [kv_rank]
   std::vector<float> gate_, y_;          // [rows][heads][v_dim]
-  std::vector<float> query_;             // [heads][kv_rank + rope_dim]
+  std::vector<float> query_;             // [heads][rows][kv_rank + rope_dim]
   std::vector<float> context_;           // [heads][rows][kv_rank]
   std::vector<float> weight_row_;        // [heads][kv_rank]
-  std::vector<float> scores_;            // [heads][score_positions_]
-  std::size_t score_positions_ = 0;
 };
 
 }  // namespace k3::compute

@@ -41,7 +41,7 @@ class Model {
   Result<std::span<const float>> forward(std::span<const Row> rows, bool another_follows);
 
   // Bytes of all buffers, logits of every row of a batch included: activation_bytes() of max_rows()
-  // and the longest sequence so far (common/plan/compute_memory.h).
+  // (common/plan/compute_memory.h).
   std::uint64_t bytes() const;
 
   std::uint64_t passes() const { return passes_; }

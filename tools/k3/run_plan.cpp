@@ -43,7 +43,7 @@ Result<RunPlan> plan_run(const PlanInputs& inputs, const MemoryLimits& limits) {
   RunPlan plan;
   plan.positions = inputs.positions;
   plan.lines = {{fmt::format("{} positions", inputs.positions), sequence_bytes(inputs.config, inputs.positions)},
-                {"activations", activation_bytes(inputs.config, inputs.chunk, inputs.positions)},
+                {"activations", activation_bytes(inputs.config, inputs.chunk)},
                 {"vocabulary, at most", kVocabularyBytes},
                 {"processes, at most", kProcessBytes}};
   const std::uint64_t usable = limits.usable_bytes().value_or(kUnknownUsableBytes);

@@ -1,5 +1,6 @@
 // Everything but the products: each table against the reference bit for bit, at every tail, off
 // vector alignment, in place where that is allowed, and on special values.
+#include <cmath>
 #include <functional>
 #include <limits>
 
@@ -124,6 +125,40 @@ TEST_P(Elementwise, SoftmaxMatchesReference) {
     t.softmax(y.data() + 1, n);
     return y;
   });
+}
+
+TEST_P(Elementwise, SoftmaxBlocksMatchReference) {
+  expect_reference_bits([](const KernelTable& t, std::size_t n) {
+    float top = -std::numeric_limits<float>::infinity();
+    float sum = 0.0F;
+    std::vector<float> out;
+    for (const std::uint32_t seed : {1U, 2U, 3U}) {
+      std::vector<float> y = random_floats(n + 1, seed, 5.0F);
+      out.push_back(t.softmax_block(y.data() + 1, n, &top, &sum));
+      out.insert(out.end(), y.begin(), y.end());
+    }
+    out.insert(out.end(), {top, sum});
+    return out;
+  });
+}
+
+TEST_P(Elementwise, WeightedRowsAreAddedOneByOne) {
+  for (const std::size_t count : {1U, 5U, 64U}) {
+    for (const std::size_t n : {1U, 15U, 127U, 128U, 131U, 512U, 600U}) {
+      const std::size_t stride = n + 3;
+      const std::vector<float> rows = random_floats(1 + count * stride, 1);
+      const std::vector<float> weights = random_floats(count, 2);
+      std::vector<float> y = random_floats(n + 1, 3);
+      std::vector<float> want = y;
+      for (std::size_t t = 0; t < count; ++t) {
+        for (std::size_t i = 0; i < n; ++i) {
+          want[1 + i] = std::fma(weights[t], rows[1 + t * stride + i], want[1 + i]);
+        }
+      }
+      table().add_weighted_rows(weights.data(), rows.data() + 1, stride, count, y.data() + 1, n);
+      EXPECT_TRUE(same_bits(y, want)) << count << " rows of " << n;
+    }
+  }
 }
 
 TEST_P(Elementwise, NormsMatchReferenceInPlaceToo) {

@@ -1,6 +1,8 @@
 // Vector functions against plain arithmetic in double precision.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "tests/unit/common/kernels/tables_under_test.h"
 
@@ -88,6 +90,31 @@ TEST_P(ElementwiseTruth, Softmax) {
     for (std::size_t i = 0; i < n; ++i) {
       const double want = std::exp(scores[i] - top) / sum;
       EXPECT_NEAR(y[i], want, want * 2e-6) << i << " of " << n;
+    }
+  }
+}
+
+TEST_P(ElementwiseTruth, SoftmaxInBlocks) {
+  constexpr std::size_t kBlock = 50;  // no multiple of the lanes
+  // Each of four blocks rounds a difference of scores below 64, by 2e-6 at most.
+  constexpr double kTolerance = 1e-5;
+  for (const float slope : {0.1F, -0.1F}) {  // the largest rises with every block, or never
+    std::vector<float> y(before_.begin(), before_.begin() + 4 * kBlock);
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] += slope * static_cast<float>(i);
+    const std::vector<float> scores = y;
+    float top = -std::numeric_limits<float>::infinity();
+    float sum = 0.0F;
+    for (std::size_t block = 0; block < y.size(); block += kBlock) {
+      const float factor = table().softmax_block(y.data() + block, kBlock, &top, &sum);
+      for (std::size_t i = 0; i < block; ++i) y[i] *= factor;
+    }
+    const double exact_top = *std::max_element(scores.begin(), scores.end());
+    EXPECT_EQ(top, exact_top);
+    double exact_sum = 0;
+    for (const float score : scores) exact_sum += std::exp(score - exact_top);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const double want = std::exp(scores[i] - exact_top) / exact_sum;
+      EXPECT_NEAR(y[i] / sum, want, want * kTolerance) << i;
     }
   }
 }

@@ -72,6 +72,7 @@ TEST(Select, EveryTableIsComplete) {
     EXPECT_TRUE(t->matmul_f32 && t->matmul_bf16 && t->matmul_mxfp4 && t->dot);
     EXPECT_TRUE(t->axpy && t->axpy_bf16 && t->add && t->scale && t->widen_bf16);
     EXPECT_TRUE(t->sigmoid && t->silu && t->gate_by_sigmoid && t->situ && t->softmax);
+    EXPECT_TRUE(t->softmax_block && t->add_weighted_rows);
     EXPECT_TRUE(t->rms_norm && t->l2_norm && t->kda_decay && t->kda_step && t->conv_silu);
     EXPECT_TRUE(t->exp != nullptr);
   }
