@@ -69,7 +69,8 @@ class WeightServices {
                                                        .work = work_,
                                                        .cache_gb = budgets.cache_gb,
                                                        .layers = {},
-                                                       .io_threads = 2});
+                                                       .io_threads = 2,
+                                                       .trace = {}});
     if (!made) throw std::runtime_error(made.error().message);
     experts_ = std::move(*made);
   }
