@@ -24,7 +24,7 @@ constexpr std::size_t kMaxQueuedRequests = 256;
 Result<std::unique_ptr<ComputeService>> ComputeService::create(ipc::EventLoop& loop,
                                                                const Options& options) {
   K3_ASSIGN(const kernels::KernelTable* table, kernels::select_table(options.isa));
-  const int threads = options.threads > 0 ? options.threads : usable_cpus();
+  const int threads = options.threads > 0 ? options.threads : usable_cores();
   std::unique_ptr<ComputeService> service(new ComputeService(loop, options, *table, threads));
   K3_TRY(service->connect());
   K3_TRY(service->bind());

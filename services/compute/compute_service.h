@@ -30,7 +30,7 @@ class ComputeService {
  public:
   struct Options {
     std::filesystem::path run_dir;
-    int threads = 0;  // 0: usable_cpus()
+    int threads = 0;  // 0: usable_cores()
     std::size_t chunk = 32;
     std::string isa;  // empty: the best
     float mla_norm_eps = 1e-6f;

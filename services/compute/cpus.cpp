@@ -1,25 +1,63 @@
 #include "services/compute/cpus.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <map>
+#include <string>
+#include <vector>
 
 namespace k3::compute {
 
-int usable_cpus(const std::filesystem::path& cgroup_root) {
-  int cpus = 1;
+namespace {
+
+// CPUs of one core have the same list of siblings.
+std::string siblings(const std::filesystem::path& root, int cpu) {
+  std::ifstream file(
+      root / fmt::format("sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
+  std::string list;
+  return std::getline(file, list) && !list.empty() ? list : fmt::format("cpu{}", cpu);
+}
+
+// The allowed CPUs of each core; empty when the affinity mask cannot be read.
+std::vector<cpu_set_t> allowed_cores(const std::filesystem::path& root) {
   cpu_set_t allowed;
-  if (::sched_getaffinity(0, sizeof(allowed), &allowed) == 0) cpus = CPU_COUNT(&allowed);
+  if (::sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return {};
+  std::map<std::string, cpu_set_t> cores;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &allowed)) CPU_SET(cpu, &cores[siblings(root, cpu)]);
+  }
+  std::vector<cpu_set_t> sets;
+  for (const auto& [list, set] : cores) sets.push_back(set);
+  return sets;
+}
+
+}  // namespace
+
+int usable_cores(const std::filesystem::path& root) {
+  int cores = static_cast<int>(allowed_cores(root).size());
   // "QUOTA PERIOD" in microseconds; "max PERIOD" without a quota fails the number.
-  std::ifstream file(cgroup_root / "cpu.max");
+  std::ifstream file(root / "sys/fs/cgroup/cpu.max");
   double quota = 0;
   double period = 0;
   if (file >> quota >> period && quota > 0 && period > 0) {
-    cpus = std::min(cpus, static_cast<int>(std::ceil(quota / period)));
+    cores = std::min(cores, static_cast<int>(std::ceil(quota / period)));
   }
-  return std::max(cpus, 1);
+  return std::max(cores, 1);
+}
+
+bool bind_threads(int threads, const std::filesystem::path& root) {
+  const std::vector<cpu_set_t> cores = allowed_cores(root);
+  if (static_cast<std::size_t>(threads) != cores.size()) return false;
+  bool bound = true;
+#pragma omp parallel for schedule(static, 1) num_threads(threads) reduction(&& : bound)
+  for (int i = 0; i < threads; ++i) {
+    bound = ::sched_setaffinity(0, sizeof(cpu_set_t), &cores[i]) == 0;
+  }
+  return bound;
 }
 
 }  // namespace k3::compute

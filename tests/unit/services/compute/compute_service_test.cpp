@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <fstream>
 #include <variant>
@@ -273,17 +274,59 @@ TEST_F(ComputeServiceTest, UnknownInstructionSetIsRefused) {
   EXPECT_THAT(made.error().message, HasSubstr("reference"));
 }
 
+class UsableCoresTest : public testing::Test {
+ protected:
+  void write(const std::string& path, const std::string& text) {
+    std::filesystem::create_directories((temp_.path() / path).parent_path());
+    std::ofstream(temp_.path() / path) << text;
+  }
+  int cores() const { return usable_cores(temp_.path()); }
+
+  k3::test::TempDir temp_;
+};
+
 // C32
-TEST(UsableCpus, QuotaOfTheControlGroupLimitsThem) {
-  k3::test::TempDir temp;
-  const auto with = [&](const std::string& cpu_max) {
-    std::ofstream(temp.path() / "cpu.max") << cpu_max;
-    return usable_cpus(temp.path());
-  };
-  const int unlimited = with("max 100000\n");
+TEST_F(UsableCoresTest, QuotaOfTheControlGroupLimitsThem) {
+  write("sys/fs/cgroup/cpu.max", "max 100000\n");
+  const int unlimited = cores();
   EXPECT_GE(unlimited, 1);
-  EXPECT_EQ(with("50000 100000\n"), 1);
-  EXPECT_EQ(with("100000000 100000\n"), unlimited);
+  write("sys/fs/cgroup/cpu.max", "50000 100000\n");
+  EXPECT_EQ(cores(), 1);
+  write("sys/fs/cgroup/cpu.max", "100000000 100000\n");
+  EXPECT_EQ(cores(), unlimited);
+}
+
+TEST_F(UsableCoresTest, SiblingsOfOneCoreCountOnce) {
+  cpu_set_t allowed;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+  EXPECT_EQ(cores(), CPU_COUNT(&allowed)) << "without a topology every CPU is a core";
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    const std::string folder = "sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
+    if (CPU_ISSET(cpu, &allowed)) write(folder + "thread_siblings_list", "0-1023\n");
+  }
+  EXPECT_EQ(cores(), 1);
+}
+
+TEST_F(UsableCoresTest, AsManyThreadsAsCoresAreBoundToOneEach) {
+  cpu_set_t allowed;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+  const int threads = CPU_COUNT(&allowed);
+  EXPECT_FALSE(bind_threads(threads + 1, temp_.path()));
+  ASSERT_TRUE(bind_threads(threads, temp_.path()));
+  cpu_set_t used;
+  CPU_ZERO(&used);
+#pragma omp parallel for schedule(static, 1) num_threads(threads) ordered
+  for (int i = 0; i < threads; ++i) {
+    cpu_set_t own;
+    ::sched_getaffinity(0, sizeof(own), &own);
+    ::sched_setaffinity(0, sizeof(allowed), &allowed);
+#pragma omp ordered
+    {
+      EXPECT_EQ(CPU_COUNT(&own), 1);
+      CPU_OR(&used, &used, &own);
+    }
+  }
+  EXPECT_EQ(CPU_COUNT(&used), threads);
 }
 
 }  // namespace
