@@ -64,6 +64,21 @@ Result<std::vector<TraceRecord>> parse_pairs(const std::string& bytes, std::size
   return records;
 }
 
+// Ends the trace at `path` after its last whole line.
+Status drop_cut_line(const std::filesystem::path& path) {
+  K3_ASSIGN(const std::string content, read_text_file(path, kMaxTraceBytes));
+  const std::string header = std::string(kHeader) + "\n";
+  if (!content.starts_with(header) && !header.starts_with(content)) {
+    return fail(ErrorCode::kUsage, "{}: not an expert trace to be added to", path.string());
+  }
+  const std::size_t newline = content.rfind('\n');
+  const std::size_t whole = newline == std::string::npos ? 0 : newline + 1;
+  std::error_code error;
+  if (whole != content.size()) std::filesystem::resize_file(path, whole, error);
+  if (error) return fail(ErrorCode::kOutput, "{}: {}", path.string(), error.message());
+  return {};
+}
+
 }  // namespace
 
 std::string_view name_of(TracePhase phase) {
@@ -85,6 +100,7 @@ Result<std::vector<TraceRecord>> read_trace(const std::filesystem::path& path, s
 }
 
 Result<TraceWriter> TraceWriter::open(const std::filesystem::path& path) {
+  if (std::filesystem::is_regular_file(path)) K3_TRY(drop_cut_line(path));
   TraceWriter writer;
   writer.path_ = path;
   writer.file_.open(path, std::ios::app | std::ios::ate);

@@ -32,8 +32,8 @@ Result<std::vector<TraceRecord>> read_trace(const std::filesystem::path& path, s
 // Writes a trace of lines. One thread.
 class TraceWriter {
  public:
-  // Adds to a trace that is there, so that a restarted service goes on with it. kOutput naming the
-  // path.
+  // Adds to a trace that is there, so that a restarted service goes on with it; a line cut short by
+  // its death is dropped. kUsage when the file is no trace of lines, kOutput naming the path.
   static Result<TraceWriter> open(const std::filesystem::path& path);
 
   // A whole line at once. kOutput naming the path.

@@ -139,3 +139,22 @@ def test_a_run_records_what_a_replay_plays(tmp_path):
     requests = report["expert_requests"]
     assert sum(row["hits"] for row in replayed["rows"]) == requests["hits"]
     assert sum(row["misses"] for row in replayed["rows"]) == requests["misses"]
+
+
+def test_a_trace_goes_on_after_its_last_whole_line(tmp_path):
+    trace = tmp_path / "trace"
+    trace.write_text("k3-expert-trace 1\np 1 0 1\nd 1 4 5")
+    k3.generate("--model", k3.DEMO, "--work", tmp_path / "work", "--ids", "5,6", "--gen", 1, "--trace-experts", trace)
+    lines = trace.read_text().splitlines()
+    assert lines[:2] == ["k3-expert-trace 1", "p 1 0 1"]
+    assert lines[2].startswith("p 1 ") and len(lines) > 3
+
+
+@pytest.mark.parametrize("experts,named", [("cache", "not an expert trace"), ("pagecache", "only k3-experts records")])
+def test_a_trace_that_cannot_be_recorded_is_refused(experts, named, tmp_path):
+    trace = tmp_path / "trace"
+    trace.write_text("a letter to a friend\n")
+    result = k3.k3("run", "--model", k3.DEMO, "--work", tmp_path / "work", "--ids", "5,6", "--gen", 1, "--experts", experts,
+                   "--trace-experts", trace, check=False)
+    assert result.returncode == 2 and named in result.stderr
+    assert trace.read_text() == "a letter to a friend\n"

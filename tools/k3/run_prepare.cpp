@@ -121,6 +121,10 @@ Result<PlannedModel> plan_model(const RunOptions& options, std::uint64_t positio
 
 Result<PlannedModel> prepare_model(const RunOptions& options, const Prompt& prompt,
                                    const MemoryLimits& limits) {
+  if (options.expert_trace && options.experts != kExpertsBinary) {
+    return fail(ErrorCode::kUsage, "--trace-experts: only {} records a trace, not {}",
+                kExpertsBinary, options.experts);
+  }
   const std::uint64_t positions = prompt.most_ids() + options.max_tokens;
   K3_ASSIGN(PlannedModel model, plan_model(options, positions, limits));
   const auto vocab = static_cast<std::uint32_t>(model.checkpoint.config().vocab);
