@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "common/base/check.h"
+#include "services/compute/expert_view.h"
 #include "services/compute/messaging_timer.h"
 
 namespace k3::compute {
@@ -170,7 +171,7 @@ Result<ExpertView> RemoteExperts::view(const ipc::ArrivedExpert& arrived) const 
     return fail(ErrorCode::kFailed, "layer {} expert {}: {} parts, expected {}", layer_,
                 arrived.expert, arrived.parts.size(), kExpertParts);
   }
-  std::array<const std::uint8_t*, kExpertParts> parts{};
+  ExpertParts parts{};
   for (int i = 0; i < kExpertParts; ++i) {
     const std::uint64_t expected = expert_part_bytes(config_, static_cast<ExpertPart>(i));
     if (arrived.parts[i].length != expected) {
@@ -181,19 +182,7 @@ Result<ExpertView> RemoteExperts::view(const ipc::ArrivedExpert& arrived) const 
     K3_ASSIGN(const std::span<const std::byte> bytes, client_->resolve(arrived.parts[i]));
     parts[i] = reinterpret_cast<const std::uint8_t*>(bytes.data());
   }
-  const auto matrix = [&](ExpertPart packed, ExpertPart scale, int rows, int cols) {
-    return kernels::Matrix{.format = kernels::WeightFormat::kMxfp4,
-                           .data = parts[static_cast<int>(packed)],
-                           .scales = parts[static_cast<int>(scale)],
-                           .rows = static_cast<std::size_t>(rows),
-                           .cols = static_cast<std::size_t>(cols)};
-  };
-  const int width = config_.expert_width;
-  const int latent = config_.latent;
-  return ExpertView{.expert = arrived.expert,
-                    .w1 = matrix(ExpertPart::kW1Packed, ExpertPart::kW1Scale, width, latent),
-                    .w2 = matrix(ExpertPart::kW2Packed, ExpertPart::kW2Scale, latent, width),
-                    .w3 = matrix(ExpertPart::kW3Packed, ExpertPart::kW3Scale, width, latent)};
+  return expert_view(config_, arrived.expert, parts);
 }
 
 }  // namespace k3::compute

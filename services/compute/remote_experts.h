@@ -1,7 +1,6 @@
 // Routed experts from an expert service: asks in rounds that fit it, follows it over restarts.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <filesystem>
