@@ -39,3 +39,18 @@ struct Ref {
   offset @2 :UInt64;       # bytes
   length @3 :UInt64;       # bytes
 }
+
+# What a process was doing when: answers takeSpans with all that was recorded since the last one.
+struct Spans {
+  names @0 :List(Text);
+  spans @1 :List(Span);    # in the order they ended
+  dropped @2 :UInt64;      # older ones that found no room since the last takeSpans
+  struct Span {
+    name @0 :UInt16;       # index in names
+    thread @1 :UInt32;     # the kernel's number of the thread; 0: none, such spans may overlap
+    argument @2 :UInt32;   # what the name calls for: a layer, a count
+    beginNs @3 :UInt64;    # CLOCK_MONOTONIC
+    endNs @4 :UInt64;
+    traceId @5 :UInt64;    # of the work it belongs to, as in the envelope
+  }
+}

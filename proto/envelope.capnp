@@ -63,5 +63,9 @@ struct Envelope {
     encoded @42 :Tokenizer.Encoded;
     decode @43 :Tokenizer.Decode;
     decoded @44 :Tokenizer.Decoded;
+
+    setSpans @45 :Bool;        # records spans from now on, or no longer
+    takeSpans @46 :Void;
+    spans @47 :Control.Spans;
   }
 }

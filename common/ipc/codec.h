@@ -13,7 +13,7 @@
 namespace k3::ipc {
 
 inline constexpr std::uint16_t kProtocolMajor = 1;
-inline constexpr std::uint16_t kProtocolMinor = 1;
+inline constexpr std::uint16_t kProtocolMinor = 2;
 
 // The largest frame accepted or sent.
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{256} << 20;

@@ -30,6 +30,18 @@ Stats read_stats(proto::control::Stats::Reader in) {
   return out;
 }
 
+Spans read_spans(proto::control::Spans::Reader in) {
+  Spans out;
+  for (const auto name : checked(in.getNames())) out.names.push_back(read_text(name));
+  for (const auto span : checked(in.getSpans())) {
+    KJ_REQUIRE(span.getName() < out.names.size(), "span name is unknown", span.getName());
+    out.spans.push_back({span.getName(), span.getThread(), span.getArgument(), span.getBeginNs(),
+                         span.getEndNs(), span.getTraceId()});
+  }
+  out.dropped = in.getDropped();
+  return out;
+}
+
 }  // namespace
 
 void write_error(const Error& error, proto::control::ErrorReply::Builder out) {
@@ -86,6 +98,27 @@ void write(const SetLogLevel& message, BodyBuilder body) {
   body.setSetLogLevel(as_text(message.level));
 }
 
+void write(const SetSpans& message, BodyBuilder body) { body.setSetSpans(message.on); }
+
+void write(const TakeSpans&, BodyBuilder body) { body.setTakeSpans(); }
+
+void write(const Spans& message, BodyBuilder body) {
+  auto out = body.initSpans();
+  auto names = out.initNames(static_cast<unsigned>(message.names.size()));
+  for (unsigned i = 0; i < names.size(); ++i) names.set(i, as_text(message.names[i]));
+  auto spans = out.initSpans(static_cast<unsigned>(message.spans.size()));
+  for (unsigned i = 0; i < spans.size(); ++i) {
+    const RecordedSpan& span = message.spans[i];
+    spans[i].setName(span.name);
+    spans[i].setThread(span.thread);
+    spans[i].setArgument(span.argument);
+    spans[i].setBeginNs(span.begin_ns);
+    spans[i].setEndNs(span.end_ns);
+    spans[i].setTraceId(span.trace_id);
+  }
+  out.setDropped(message.dropped);
+}
+
 bool read_control(BodyReader body, Message& out) {
   switch (body.which()) {
     case Body::HELLO: {
@@ -112,6 +145,15 @@ bool read_control(BodyReader body, Message& out) {
       return true;
     case Body::SET_LOG_LEVEL:
       out = SetLogLevel{read_text(body.getSetLogLevel())};
+      return true;
+    case Body::SET_SPANS:
+      out = SetSpans{body.getSetSpans()};
+      return true;
+    case Body::TAKE_SPANS:
+      out = TakeSpans{};
+      return true;
+    case Body::SPANS:
+      out = read_spans(body.getSpans());
       return true;
     default:
       return false;

@@ -24,6 +24,9 @@ void write(const StatsRequest& message, BodyBuilder body);
 void write(const Stats& message, BodyBuilder body);
 void write(const Stop& message, BodyBuilder body);
 void write(const SetLogLevel& message, BodyBuilder body);
+void write(const SetSpans& message, BodyBuilder body);
+void write(const TakeSpans& message, BodyBuilder body);
+void write(const Spans& message, BodyBuilder body);
 
 void write(const DescribeTrunk& message, BodyBuilder body);
 void write(const TrunkDescription& message, BodyBuilder body);

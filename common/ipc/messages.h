@@ -37,6 +37,23 @@ struct Stop {};
 struct SetLogLevel {
   std::string level;
 };
+struct SetSpans {
+  bool on = false;
+};
+struct TakeSpans {};
+struct RecordedSpan {
+  std::uint16_t name = 0;
+  std::uint32_t thread = 0;
+  std::uint32_t argument = 0;
+  std::uint64_t begin_ns = 0;
+  std::uint64_t end_ns = 0;
+  std::uint64_t trace_id = 0;
+};
+struct Spans {
+  std::vector<std::string> names;
+  std::vector<RecordedSpan> spans;
+  std::uint64_t dropped = 0;
+};
 struct Ref {
   std::uint32_t region = 0;
   std::uint64_t generation = 0;
@@ -220,7 +237,7 @@ using Message =
                  DescribeExperts, ExpertsDescription, Fetch, Arrived, ExpertFailed, BatchRelease,
                  Hint, DescribeCompute, ComputeDescription, Generate, Cancel, Progress, Token,
                  Logits, Finished, DescribeTokenizer, TokenizerDescription, Encode, EncodeChat,
-                 Encoded, Decode, Decoded>;
+                 Encoded, Decode, Decoded, SetSpans, TakeSpans, Spans>;
 
 // Everything around a message body (proto/envelope.capnp).
 struct Header {

@@ -17,6 +17,8 @@
 #include "common/ipc/peer_table.h"
 #include "common/ipc/run_dir.h"
 #include "common/ipc/socket_io.h"
+#include "common/ipc/span_messages.h"
+#include "common/observe/spans.h"
 
 namespace k3::ipc {
 namespace {
@@ -43,6 +45,7 @@ struct Server::State {
   EventLoop::SourceId listener_watch = 0;
   EventLoop::SourceId router_watch = 0;
   PeerTable peers;
+  std::optional<ClientId> spans_for;  // who switched them on; off with its death
 
   State(EventLoop& event_loop, Endpoint files, Options server_options, Callbacks server_callbacks)
       : loop(event_loop),
@@ -64,6 +67,7 @@ struct Server::State {
   void handle(ClientId id, const Envelope& envelope);
   void greet(ClientId id, const Envelope& envelope);
   void set_level(ClientId id, const Envelope& envelope);
+  void set_spans(ClientId id, const Envelope& envelope);
 
   void reply(ClientId id, const Message& message, std::uint64_t in_reply_to,
              std::uint64_t trace_id = 0);
@@ -147,6 +151,10 @@ void Server::State::read_lifeline(ClientId id) {
 void Server::State::drop(ClientId id, const std::string& reason) {
   const Peer peer = peers.remove(id);
   loop.remove(peer.watch);
+  if (spans_for == id) {
+    spans_for.reset();
+    spans::set_on(false);
+  }
   if (!peer.greeted) return;
   spdlog::info("client_gone service={} client={} role={} reason=\"{}\"", options.service, id,
                peer.role, reason);
@@ -221,6 +229,10 @@ void Server::State::handle(ClientId id, const Envelope& envelope) {
     return loop.stop();
   }
   if (std::holds_alternative<SetLogLevel>(body)) return set_level(id, envelope);
+  if (std::holds_alternative<SetSpans>(body)) return set_spans(id, envelope);
+  if (std::holds_alternative<TakeSpans>(body)) {
+    return reply(id, span_message(spans::take()), envelope.header.sequence);
+  }
   callbacks.on_message(id, envelope);
 }
 
@@ -256,6 +268,14 @@ void Server::State::set_level(ClientId id, const Envelope& envelope) {
   if (const Status status = set_log_level(level); !status) {
     return reply_error(id, status.error().code, status.error().message, envelope.header.sequence);
   }
+  reply(id, Stats{}, envelope.header.sequence);
+}
+
+void Server::State::set_spans(ClientId id, const Envelope& envelope) {
+  const bool on = std::get<SetSpans>(envelope.body).on;
+  spans_for = on ? std::optional(id) : std::nullopt;
+  spans::set_on(on);
+  spdlog::info("spans service={} client={} on={}", options.service, id, on);
   reply(id, Stats{}, envelope.header.sequence);
 }
 

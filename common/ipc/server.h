@@ -31,9 +31,10 @@ struct SharedRegion {
 // Accepts clients of one service. All calls and callbacks on the event loop's thread.
 //
 // A client is known by its lifeline; end of file there is its death: on_disconnect is called once,
-// and no message of it is delivered afterwards. Hello, StatsRequest, Stop, SetLogLevel and
-// malformed frames are answered here; everything else goes to on_message. SetLogLevel is answered
-// with an empty Stats, or an error. Stop stops the loop and has no answer. A client that skips a
+// and no message of it is delivered afterwards. Hello, StatsRequest, Stop, SetLogLevel,
+// SetSpans, TakeSpans and malformed frames are answered here; everything else goes to on_message.
+// SetLogLevel and SetSpans are answered with an empty Stats, or an error; spans are recorded until
+// they are switched off or the client that switched them on last has died. Stop stops the loop and has no answer. A client that skips a
 // sequence number is disconnected, so no message is ever lost silently. A callback must not destroy
 // the server.
 class Server {

@@ -35,7 +35,7 @@ TEST(Codec, EncodesEveryField) {
     const auto frame = encode(sample_header(), sample.message);
     ASSERT_TRUE(frame) << sample.text;
     EXPECT_EQ(printed(*frame),
-              "(protocolMajor = 1, protocolMinor = 1, sender = \"k3-test\", incarnation = 1, "
+              "(protocolMajor = 1, protocolMinor = 2, sender = \"k3-test\", incarnation = 1, "
               "sequence = 2, inReplyTo = 3, traceId = 4, monotonicNs = 5, body = (" +
                   sample.text + "))");
   }

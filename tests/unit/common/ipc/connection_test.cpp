@@ -13,6 +13,7 @@
 
 #include "common/arena/arena.h"
 #include "common/ipc/codec.h"
+#include "common/observe/spans.h"
 #include "tests/unit/common/ipc/support.h"
 
 namespace k3::ipc::test {
@@ -321,6 +322,42 @@ TEST_F(Connection, SetsTheLogLevelOrSaysWhyNot) {
   const Error& error = std::get<ErrorReply>(client.messages[1].body).error;
   EXPECT_EQ(error.code, ErrorCode::kUsage);
   EXPECT_THAT(error.message, HasSubstr("shouting"));
+}
+
+TEST_F(Connection, SpansAreSwitchedAndTaken) {
+  RecordingServer server;
+  ASSERT_TRUE(server.bind(loop_, dir_.path(), {"trunk", "", {}}));
+  RecordingClient client;
+  ASSERT_TRUE(client.create(loop_, dir_.path(), {"trunk", "cli", ""}));
+  ASSERT_TRUE(run_until(loop_, [&] { return client.up(); }));
+  ASSERT_TRUE(client.client->send(SetSpans{true}));
+  ASSERT_TRUE(run_until(loop_, [&] { return client.messages.size() == 1; }));
+  EXPECT_TRUE(std::holds_alternative<Stats>(client.messages[0].body));
+  for (const std::uint32_t layer : {5u, 6u}) const spans::Scope scope("kda", layer);
+  { const spans::Scope scope("mla", 7); }
+  ASSERT_TRUE(client.client->send(SetSpans{false}));
+  ASSERT_TRUE(client.client->send(TakeSpans{}));
+  ASSERT_TRUE(run_until(loop_, [&] { return client.messages.size() == 3; }));
+  EXPECT_FALSE(spans::on());
+  const Spans& taken = std::get<Spans>(client.messages[2].body);
+  EXPECT_THAT(taken.names, testing::ElementsAre("kda", "mla"));
+  ASSERT_EQ(taken.spans.size(), 3u);
+  EXPECT_EQ(taken.spans[1].name, 0);
+  EXPECT_EQ(taken.spans[1].argument, 6u);
+  EXPECT_EQ(taken.spans[2].name, 1);
+  EXPECT_TRUE(server.messages.empty());
+}
+
+TEST_F(Connection, SpansGoOffWithTheClientThatSwitchedThemOn) {
+  RecordingServer server;
+  ASSERT_TRUE(server.bind(loop_, dir_.path(), {"trunk", "", {}}));
+  RecordingClient client;
+  ASSERT_TRUE(client.create(loop_, dir_.path(), {"trunk", "cli", ""}));
+  ASSERT_TRUE(run_until(loop_, [&] { return client.up(); }));
+  ASSERT_TRUE(client.client->send(SetSpans{true}));
+  ASSERT_TRUE(run_until(loop_, [&] { return spans::on(); }));
+  client.client.reset();
+  EXPECT_TRUE(run_until(loop_, [] { return !spans::on(); }));
 }
 
 TEST_F(Connection, StopStopsTheLoop) {

@@ -21,6 +21,13 @@ void add_control(std::vector<Sample>& out) {
                  R"((name = "misses", value = 18446744073709551615)]))"});
   out.push_back({Stop{}, "stop = void"});
   out.push_back({SetLogLevel{"debug"}, R"(setLogLevel = "debug")"});
+  out.push_back({SetSpans{true}, "setSpans = true"});
+  out.push_back({TakeSpans{}, "takeSpans = void"});
+  out.push_back({Spans{{"pass", "kda"}, {{1, 2, 3, 4, 5, 6}, {0, 0, 0, 7, 1ull << 40, 0}}, 9},
+                 R"(spans = (names = ["pass", "kda"], spans = [)"
+                 "(name = 1, thread = 2, argument = 3, beginNs = 4, endNs = 5, traceId = 6), "
+                 "(name = 0, thread = 0, argument = 0, beginNs = 7, endNs = 1099511627776, "
+                 "traceId = 0)], dropped = 9)"});
 }
 
 void add_trunk(std::vector<Sample>& out) {
