@@ -57,9 +57,26 @@ Status ComputeService::connect() {
   K3_TRY(check_plan(memory_plan(), read_memory_limits()));
   model_.emplace(config_, options_.chunk, multiplier_, *trunk_, *experts_,
                  [this] { return pump(std::chrono::milliseconds(0)); });
+  if (options_.record) K3_TRY(record(trunk));
   generator_.emplace(
       *model_, *trunk_, *experts_,
       Generator::Limits{.chunk = options_.chunk, .max_positions = options_.max_positions});
+  return {};
+}
+
+Status ComputeService::record(const ipc::TrunkDescription& trunk) {
+  const RecordedStart start{.fingerprint = trunk_->fingerprint(),
+                            .config = trunk.config,
+                            .layers = trunk.layers,
+                            .model_layers = model_layers_,
+                            .mla_norm_eps = config_.mla_norm_eps,
+                            .isa = multiplier_.table().name,
+                            .threads = static_cast<std::uint32_t>(multiplier_.threads())};
+  const auto max_bytes = static_cast<std::uint64_t>(options_.record_max_mb * 1e6);
+  K3_ASSIGN(recorder_, Recorder::create(*options_.record, max_bytes, start,
+                                        static_cast<std::size_t>(config_.vocab)));
+  model_->observe(recorder_.get());
+  spdlog::info("recording file={} max_bytes={}", options_.record->string(), max_bytes);
   return {};
 }
 

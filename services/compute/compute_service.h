@@ -18,6 +18,7 @@
 #include "common/observe/memory.h"
 #include "services/compute/generator.h"
 #include "services/compute/model.h"
+#include "services/compute/recorder.h"
 #include "services/compute/remote_experts.h"
 #include "services/compute/remote_trunk.h"
 
@@ -35,6 +36,8 @@ class ComputeService {
     std::string isa;  // empty: the best
     float mla_norm_eps = 1e-6f;
     std::uint32_t max_positions = 4096;
+    std::optional<std::filesystem::path> record;  // where every pass is recorded
+    double record_max_mb = 1000;                  // 10^6 bytes, positive
   };
 
   // Connects to both weight services, however long they take to start, and binds the endpoint.
@@ -60,6 +63,7 @@ class ComputeService {
   ComputeService(ipc::EventLoop& loop, const Options& options, const kernels::KernelTable& table,
                  int threads);
   Status connect();
+  Status record(const ipc::TrunkDescription& trunk);
   Status bind();
   Status pump(std::chrono::milliseconds limit);
 
@@ -81,6 +85,7 @@ class ComputeService {
   ModelConfig config_;
   std::unique_ptr<RemoteTrunk> trunk_;
   std::unique_ptr<RemoteExperts> experts_;
+  std::unique_ptr<Recorder> recorder_;  // null: nothing is recorded
   std::optional<Model> model_;
   std::optional<Generator> generator_;
   std::deque<Request> queue_;

@@ -60,6 +60,13 @@ int main(int argc, char** argv) {
                  "most positions of one sequence; its cache is allocated as it grows")
       ->check(CLI::Range(2, 1 << 30))
       ->capture_default_str();
+  CLI::Option* record =
+      app.add_option("--record", options.record, "record what every pass computes to this file");
+  app.add_option("--record-max-mb", options.record_max_mb,
+                 "largest recording in MB (10^6 bytes); it ends there")
+      ->check(CLI::Range(0.001, 1e9))
+      ->capture_default_str()
+      ->needs(record);
   return k3::service_main(app, argc, argv, "k3-compute",
                           [&] { return serve(options, bind == "auto"); });
 }

@@ -38,14 +38,24 @@ Result<std::span<const float>> Model::forward(std::span<const Row> rows, bool an
 Status Model::run(std::span<const Row> rows, bool another_follows, std::size_t wanted) {
   // First, alone: this answer is waited for, and should not queue behind those to begin_pass.
   layers_.residual().start(rows.size());
+  if (observer_ != nullptr) K3_TRY(observer_->pass_begun(rows));
   K3_TRY(embed(rows));
   K3_TRY(trunk_.begin_pass(wanted > 0, another_follows));
   cursor_.restart();
   for (int layer = 0; layer < config_.layers; ++layer) {
     K3_TRY(pump());
     K3_TRY(layers_.run_layer(cursor_, layer, rows));
+    if (observer_ != nullptr) K3_TRY(show_layer(layer, rows.size()));
   }
-  return wanted > 0 ? run_head(rows, wanted) : Status{};
+  if (wanted > 0) K3_TRY(run_head(rows, wanted));
+  if (observer_ == nullptr) return {};
+  return observer_->pass_done({logits_.data(), wanted * config_.vocab});
+}
+
+Status Model::show_layer(int layer, std::size_t rows) {
+  const std::span<const Route> routes =
+      config_.moe(layer) ? layers_.moe().routes(rows) : std::span<const Route>();
+  return observer_->layer_done(layer, {layers_.residual().prefix(), rows * config_.hidden}, routes);
 }
 
 Status Model::pump() {

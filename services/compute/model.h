@@ -12,6 +12,7 @@
 #include "common/checkpoint/trunk_order.h"
 #include "common/kernels/matrix.h"
 #include "services/compute/layer_stack.h"
+#include "services/compute/pass_observer.h"
 #include "services/compute/session.h"
 #include "services/compute/trunk_cursor.h"
 #include "services/compute/weight_source.h"
@@ -40,6 +41,9 @@ class Model {
   // call.
   Result<std::span<const float>> forward(std::span<const Row> rows, bool another_follows);
 
+  // Shows the passes from here on to `observer`, borrowed; null: to nobody.
+  void observe(PassObserver* observer) { observer_ = observer; }
+
   // Bytes of all buffers, logits of every row of a batch included: activation_bytes() of max_rows()
   // (common/plan/compute_memory.h).
   std::uint64_t bytes() const;
@@ -52,6 +56,7 @@ class Model {
  private:
   Status run(std::span<const Row> rows, bool another_follows, std::size_t wanted);
   Status pump();
+  Status show_layer(int layer, std::size_t rows);
   Status embed(std::span<const Row> rows);
   Status run_head(std::span<const Row> rows, std::size_t wanted);
 
@@ -62,6 +67,7 @@ class Model {
   TrunkReader& trunk_;
   ExpertReader& experts_;
   Pump pump_;
+  PassObserver* observer_ = nullptr;
   TrunkCursor cursor_;
   LayerStack layers_;
   Floats final_;   // [rows][hidden]

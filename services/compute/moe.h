@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "common/base/aligned.h"
@@ -32,6 +33,9 @@ class Moe {
   Status run(TrunkCursor& trunk, int layer, std::size_t rows, const float* x, float* out);
 
   std::uint64_t bytes() const;
+
+  // Where the `rows` rows of the latest run went; valid until the next.
+  std::span<const Route> routes(std::size_t rows) const { return {routes_.data(), rows}; }
 
   // Experts asked for so far, each counted once per batch.
   std::uint64_t experts_demanded() const { return experts_demanded_; }

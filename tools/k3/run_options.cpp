@@ -180,6 +180,15 @@ void add_run_flags(CLI::App& command, RunOptions& options) {
       .add_option("--trace-experts", options.expert_trace,
                   "add which experts were needed, and when, to this expert trace")
       ->excludes(pipeline);
+  CLI::Option* record =
+      command
+          .add_option("--record", options.record, "record what every pass computes to this file")
+          ->excludes(pipeline);
+  command
+      .add_option("--record-max-mb", options.record_max_mb,
+                  "largest recording in MB (10^6 bytes, default 1000); it ends there")
+      ->check(CLI::Range(0.001, 1e9))
+      ->needs(record);
   for (CLI::Option* flag : add_memory_flags(command, options)) flag->excludes(pipeline);
   for (CLI::Option* flag : add_worker_flags(command, options)) flag->excludes(pipeline);
   add_output_flags(command, options);

@@ -46,6 +46,8 @@ struct RunOptions {
   std::optional<std::string> isa;
 
   std::optional<std::filesystem::path> json;
+  std::optional<std::filesystem::path> record;
+  std::optional<double> record_max_mb;
   std::optional<std::filesystem::path> expert_trace;
   std::optional<std::filesystem::path> logits;
   ipc::LogitsWanted logits_positions = ipc::LogitsWanted::kLast;

@@ -76,6 +76,9 @@ PipelineSettings pipeline_settings(const RunOptions& options, const PlannedModel
   if (options.work) {
     settings.emplace_back("work", std::filesystem::absolute(*options.work).string());
   }
+  if (options.record) {
+    settings.emplace_back("record", std::filesystem::absolute(*options.record).string());
+  }
   if (options.expert_trace) {
     settings.emplace_back("expert_trace",
                           std::filesystem::absolute(*options.expert_trace).string());
@@ -84,6 +87,7 @@ PipelineSettings pipeline_settings(const RunOptions& options, const PlannedModel
   add("threads", options.threads);
   add("chunk", options.chunk);
   add("unit_mb", options.unit_mb);
+  add("record_max_mb", options.record_max_mb);
   add("layers", options.layers);
   add("isa", options.isa);
   add("mla_norm_eps", options.mla_norm_eps);
