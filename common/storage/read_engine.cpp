@@ -17,6 +17,7 @@
 #include "common/base/check.h"
 #include "common/base/file.h"
 #include "common/base/unique_fd.h"
+#include "common/observe/spans.h"
 #include "common/storage/read_faults.h"
 #include "common/storage/streaming_checksum.h"
 
@@ -55,6 +56,11 @@ std::uint64_t checksum_of(const std::vector<ReadExtent>& extents) {
   StreamingChecksum sum;
   for (const ReadExtent& extent : extents) sum.add(extent.into);
   return sum.value();
+}
+
+Status read_piece(const Piece& piece) {
+  const spans::Scope span("read", static_cast<std::uint32_t>(piece.job->request.id));
+  return read_exactly(piece.file->fd.get(), piece.offset, piece.into, piece.file->path);
 }
 
 }  // namespace
@@ -130,8 +136,7 @@ void ReadEngine::State::read_until_stopped() {
     Job& job = *piece.job;
     if (job.status) {  // once a piece has failed the others need no reading
       lock.unlock();
-      Status status =
-          read_exactly(piece.file->fd.get(), piece.offset, piece.into, piece.file->path);
+      Status status = read_piece(piece);
       lock.lock();
       if (!status && job.status) job.status = std::move(status);
     }
@@ -161,6 +166,7 @@ void ReadEngine::State::finish_attempt(const std::shared_ptr<Job>& job) {
 }
 
 Status ReadEngine::State::verify(const Job& job) const {
+  const spans::Scope span("verify", static_cast<std::uint32_t>(job.request.id));
   const ReadExtent& first = job.request.extents.front();
   const auto describe = [&](const std::string& reason) {
     return fail(ErrorCode::kWeights, "{}: {} bytes at {}: {}", job.first_file->path.string(),

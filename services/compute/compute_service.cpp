@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "common/kernels/select.h"
+#include "common/observe/spans.h"
 #include "common/plan/compute_memory.h"
 #include "services/compute/cpus.h"
 
@@ -164,16 +165,20 @@ void ComputeService::serve_next() {
   spdlog::info("request_started client={} request={} prompt={} max_tokens={}", current_->client,
                current_->generate.request, current_->generate.prompt_ids.size(),
                current_->generate.max_tokens);
-  experts_->set_token(0);
+  set_token(0);
   const Status status = generator_->run(current_->generate, [this](const ipc::Message& message) {
     // What follows a token is the work for the next one.
-    if (const auto* token = std::get_if<ipc::Token>(&message))
-      experts_->set_token(token->index + 1);
+    if (const auto* token = std::get_if<ipc::Token>(&message)) set_token(token->index + 1);
     if (!client_gone_) server_->send(current_->client, message, 0, current_->trace_id);
   });
   finish_current(status);
   current_.reset();
   cancelled_ = client_gone_ = false;
+}
+
+void ComputeService::set_token(std::uint64_t token) {
+  experts_->set_token(token);
+  spans::set_trace_id(token);
 }
 
 void ComputeService::finish_current(const Status& status) {

@@ -70,6 +70,8 @@ class ComputeService {
   void on_message(ClientId client, const ipc::Envelope& envelope);
   void on_disconnect(ClientId client);
   void serve_next();
+  // The work from here on is for this token, counted from 1; 0: for the prefill.
+  void set_token(std::uint64_t token);
   void finish_current(const Status& status);
   void reply_error(const Request& request, Error error);
   std::optional<Error> weights_failure() const;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "common/observe/spans.h"
 #include "services/compute/messaging_timer.h"
 
 namespace k3::compute {
@@ -26,6 +27,7 @@ void add(ipc::Timings& sum, const ipc::Timings& more) {
 }  // namespace
 
 Result<std::int32_t> choose_greedily(std::span<const float> logits, std::uint32_t position) {
+  const spans::Scope span("choose", position);
   std::size_t best = 0;
   for (std::size_t id = 0; id < logits.size(); ++id) {
     if (std::isnan(logits[id])) {
@@ -84,6 +86,7 @@ Status Generator::generate(Run& run) {
            request.stop_ids.end();
   };
   for (std::uint32_t index = 0; index < request.max_tokens; ++index) {
+    const spans::Scope span("token", index);
     const ipc::Timings before = now();
     if (request.recompute) session_->reset();
     K3_ASSIGN(const std::span<const float> logits,
@@ -148,6 +151,7 @@ Result<std::span<const float>> Generator::feed_chunk(Run& run, std::size_t count
 }
 
 void Generator::emit(const Run& run, const ipc::Message& message) {
+  const spans::Scope span("messaging");
   const MessagingTimer timer(emitting_ns_);
   run.emit(message);
 }

@@ -1,5 +1,7 @@
 #include "services/compute/layer_stack.h"
 
+#include "common/observe/spans.h"
+
 namespace k3::compute {
 
 LayerStack::LayerStack(const ModelConfig& config, std::size_t max_rows,
@@ -16,6 +18,7 @@ LayerStack::LayerStack(const ModelConfig& config, std::size_t max_rows,
 }
 
 Status LayerStack::read_fold(TrunkCursor& trunk, int layer, TrunkRole norm, TrunkRole proj) {
+  const spans::Scope span("residual weights", static_cast<std::uint32_t>(layer));
   K3_TRY(trunk.read(layer, norm, fold_));
   K3_TRY(trunk.read(layer, proj, proj_));
   for (std::size_t i = 0; i < fold_.size(); ++i) fold_[i] *= proj_[i];
@@ -24,6 +27,7 @@ Status LayerStack::read_fold(TrunkCursor& trunk, int layer, TrunkRole norm, Trun
 
 Status LayerStack::norm_rows(TrunkCursor& trunk, int layer, TrunkRole role, std::size_t rows,
                              float* out) {
+  const spans::Scope span("norm", static_cast<std::uint32_t>(layer));
   K3_TRY(trunk.read(layer, role, norm_));
   const std::size_t hidden = config_.hidden;
   multiplier_.for_each(rows, [&](std::size_t r) {
@@ -40,8 +44,10 @@ Status LayerStack::run_layer(TrunkCursor& trunk, int layer, std::span<const Row>
   if (layer % config_.residual_block == 0) residual_.push_prefix();
   K3_TRY(norm_rows(trunk, layer, TrunkRole::kInputNorm, rows.size(), x_.data()));
   if (config_.attention[layer] == Attention::kKda) {
+    const spans::Scope span("kda", static_cast<std::uint32_t>(layer));
     K3_TRY(kda_.run(trunk, layer, rows, x_.data(), out_.data()));
   } else {
+    const spans::Scope span("mla", static_cast<std::uint32_t>(layer));
     K3_TRY(mla_.run(trunk, layer, rows, x_.data(), out_.data()));
   }
   residual_.add(out_.data());
@@ -50,8 +56,10 @@ Status LayerStack::run_layer(TrunkCursor& trunk, int layer, std::span<const Row>
   residual_.mix(fold_.data(), h_.data());
   K3_TRY(norm_rows(trunk, layer, TrunkRole::kPostNorm, rows.size(), x_.data()));
   if (config_.moe(layer)) {
+    const spans::Scope span("moe", static_cast<std::uint32_t>(layer));
     K3_TRY(moe_.run(trunk, layer, rows.size(), x_.data(), out_.data()));
   } else {
+    const spans::Scope span("dense mlp", static_cast<std::uint32_t>(layer));
     K3_TRY(mlp_.run(trunk, layer, Mlp::dense(config_), rows.size(), x_.data(), out_.data()));
   }
   residual_.add(out_.data());

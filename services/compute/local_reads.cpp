@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "common/observe/spans.h"
+
 namespace k3::compute {
 
 Result<LocalReads> LocalReads::open(std::span<const std::filesystem::path> files) {
@@ -23,6 +25,7 @@ void LocalReads::submit(ReadJob job) {
 }
 
 Status LocalReads::wait(std::uint64_t id) {
+  const spans::Scope span("wait for weights", static_cast<std::uint32_t>(id));
   const auto start = std::chrono::steady_clock::now();
   Status status = wait_for(id);
   waited_ns_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();

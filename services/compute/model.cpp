@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "common/observe/spans.h"
 #include "services/compute/messaging_timer.h"
 
 namespace k3::compute {
@@ -22,6 +23,7 @@ Model::Model(ModelConfig config, std::size_t max_rows, const kernels::Multiplier
       logits_(max_rows * config_.vocab) {}
 
 Result<std::span<const float>> Model::forward(std::span<const Row> rows, bool another_follows) {
+  const spans::Scope span("pass", static_cast<std::uint32_t>(rows.size()));
   K3_CHECK(!rows.empty() && rows.size() <= max_rows_, "rows outside the buffers");
   const std::size_t wanted =
       std::count_if(rows.begin(), rows.end(), [](const Row& row) { return row.logits_wanted; });
@@ -59,11 +61,13 @@ Status Model::show_layer(int layer, std::size_t rows) {
 }
 
 Status Model::pump() {
+  const spans::Scope span("messaging");
   const MessagingTimer timer(pumped_ns_);
   return pump_();
 }
 
 Status Model::embed(std::span<const Row> rows) {
+  const spans::Scope span("embedding", static_cast<std::uint32_t>(rows.size()));
   std::vector<std::int32_t> ids;
   for (const Row& row : rows) ids.push_back(row.id);
   K3_ASSIGN(const EmbeddingRows stored, trunk_.embedding(ids));
@@ -80,6 +84,7 @@ Status Model::embed(std::span<const Row> rows) {
 
 Status Model::run_head(std::span<const Row> rows, std::size_t wanted) {
   K3_TRY(pump());
+  const spans::Scope span("head", static_cast<std::uint32_t>(wanted));
   K3_TRY(layers_.finish(cursor_, rows.size(), final_.data()));
   const std::size_t hidden = config_.hidden;
   std::size_t kept = 0;

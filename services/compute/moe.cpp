@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "common/observe/spans.h"
 
 namespace k3::compute {
 
@@ -26,9 +27,12 @@ Status Moe::run(TrunkCursor& trunk, int layer, std::size_t rows, const float* x,
   const std::size_t latent = config_.latent;
   K3_TRY(route(trunk, layer, rows, x));
   K3_TRY(request(layer));
-  // The shared expert's first products complete it.
-  K3_TRY(trunk.queue(layer, TrunkRole::kLatentDown, x, hidden, rows, latent_.data(), latent));
-  K3_TRY(mlp_.run(trunk, layer, Mlp::shared(config_), rows, x, shared_.data()));
+  {
+    const spans::Scope span("shared expert", static_cast<std::uint32_t>(layer));
+    // The shared expert's first products complete it.
+    K3_TRY(trunk.queue(layer, TrunkRole::kLatentDown, x, hidden, rows, latent_.data(), latent));
+    K3_TRY(mlp_.run(trunk, layer, Mlp::shared(config_), rows, x, shared_.data()));
+  }
   K3_TRY(use_experts());
   reduce(rows);
   K3_TRY(trunk.read(layer, TrunkRole::kRoutedNorm, norm_));
@@ -42,6 +46,7 @@ Status Moe::run(TrunkCursor& trunk, int layer, std::size_t rows, const float* x,
 }
 
 Status Moe::route(TrunkCursor& trunk, int layer, std::size_t rows, const float* x) {
+  const spans::Scope span("router", static_cast<std::uint32_t>(layer));
   const std::size_t experts = config_.experts;
   K3_TRY(
       trunk.multiply(layer, TrunkRole::kRouter, x, config_.hidden, rows, scores_.data(), experts));
@@ -77,6 +82,7 @@ Status Moe::use_experts() {
 }
 
 void Moe::use_expert(const ExpertView& expert, const std::vector<Use>& uses) {
+  const spans::Scope span("expert", expert.expert);
   const std::size_t latent = config_.latent;
   const std::size_t width = config_.expert_width;
   const std::size_t count = uses.size();

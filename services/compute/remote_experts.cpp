@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "common/base/check.h"
+#include "common/observe/spans.h"
 #include "services/compute/expert_view.h"
 #include "services/compute/messaging_timer.h"
 
@@ -31,6 +32,7 @@ Result<std::unique_ptr<RemoteExperts>> RemoteExperts::create(ipc::EventLoop& loo
 }
 
 Status RemoteExperts::wait() {
+  const spans::Scope span("wait for experts", static_cast<std::uint32_t>(layer_));
   const auto start = std::chrono::steady_clock::now();
   const Status status = pump_();
   waited_ns_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
@@ -112,6 +114,7 @@ void RemoteExperts::on_arrived(const ipc::Arrived& arrived) {
 // --- demand ---
 
 Status RemoteExperts::fetch(int layer, std::span<const std::uint32_t> experts) {
+  const spans::Scope span("messaging");
   const MessagingTimer timer(messaging_ns_, waited_ns_);
   K3_CHECK(waiting_.empty() && !round_open_, "the previous demand is not released");
   if (const std::optional<Error> error = failure()) return tl::unexpected<Error>(*error);
@@ -160,6 +163,7 @@ Result<ExpertView> RemoteExperts::next() {
 }
 
 void RemoteExperts::release() {
+  const spans::Scope span("messaging");
   const MessagingTimer timer(messaging_ns_, waited_ns_);
   waiting_.clear();
   end_round();

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "common/base/check.h"
+#include "common/observe/spans.h"
 #include "services/compute/messaging_timer.h"
 
 namespace k3::compute {
@@ -34,6 +35,7 @@ Status RemoteTrunk::connect() {
 }
 
 Status RemoteTrunk::wait() {
+  const spans::Scope span("wait for unit", tensor_);
   const auto start = std::chrono::steady_clock::now();
   const Status status = pump_();
   waited_ns_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
@@ -164,11 +166,13 @@ void RemoteTrunk::add_pass(Part part) {
 void RemoteTrunk::subscribe(const Pass& pass) {
   // When the service is down its return subscribes again.
   if (pass.next_unit <= pass.last_unit) {
-    (void)client_->send(ipc::Subscribe{pass.number, pass.next_unit, pass.last_unit});
+    (void)client_->send(ipc::Subscribe{pass.number, pass.next_unit, pass.last_unit},
+                        spans::trace_id());
   }
 }
 
 Status RemoteTrunk::begin_pass(bool with_head, bool another_follows) {
+  const spans::Scope span("messaging");
   const MessagingTimer timer(messaging_ns_, waited_ns_);
   K3_TRY(description());
   const bool reusable =
@@ -253,7 +257,7 @@ void RemoteTrunk::release_front() {
 }
 
 void RemoteTrunk::send_releases() {
-  for (const ipc::UnitRelease& release : releases_) (void)client_->send(release);
+  for (const ipc::UnitRelease& release : releases_) (void)client_->send(release, spans::trace_id());
   releases_.clear();
 }
 
@@ -277,7 +281,8 @@ void RemoteTrunk::give_up() {
 // --- embedding ---
 
 void RemoteTrunk::ask_rows() {
-  if (const auto sequence = client_->send(ipc::RowsRequest{row_ids_})) row_sequence_ = *sequence;
+  const auto sequence = client_->send(ipc::RowsRequest{row_ids_}, spans::trace_id());
+  if (sequence) row_sequence_ = *sequence;
 }
 
 Result<EmbeddingRows> RemoteTrunk::embedding(std::span<const std::int32_t> ids) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/base/check.h"
+#include "common/observe/spans.h"
 #include "common/plan/compute_memory.h"
 
 namespace k3::compute {
@@ -26,6 +27,7 @@ void Residual::start(std::size_t rows) {
 }
 
 void Residual::push_prefix() {
+  const spans::Scope span("residual sum");
   K3_CHECK(snapshot_count_ + 1 < max_sources_ && !prefix_cleared_, "one snapshot too many");
   std::copy_n(prefix_.begin(), rows_ * hidden_, snapshot(snapshot_count_));
   ++snapshot_count_;
@@ -33,6 +35,7 @@ void Residual::push_prefix() {
 }
 
 void Residual::add(const float* values) {
+  const spans::Scope span("residual sum");
   if (prefix_cleared_) {
     std::copy_n(values, rows_ * hidden_, prefix_.begin());
     prefix_cleared_ = false;
@@ -42,6 +45,7 @@ void Residual::add(const float* values) {
 }
 
 void Residual::mix(const float* fold, float* out) const {
+  const spans::Scope span("residual mix");
   if (snapshot_count_ == 0) {
     std::copy_n(prefix_.begin(), rows_ * hidden_, out);
     return;

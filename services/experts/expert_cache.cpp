@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "common/base/check.h"
+#include "common/observe/spans.h"
 
 namespace k3::experts {
 
@@ -44,6 +45,7 @@ Status ExpertCache::fetch(ClientId client, const ipc::Fetch& request) {
   for (const std::uint32_t expert : request.experts) {
     batch.experts.push_back(id_of(request.layer, expert));
   }
+  batch.waits_since_ns = spans::on() ? spans::now_ns() : 0;
   open_[{client, request.batch}] = key;
   waiting_.push_back(key);
   ++counters_.fetches;
@@ -177,6 +179,10 @@ bool ExpertCache::fits(const Batch& batch) const {
 }
 
 void ExpertCache::start(BatchKey key, Batch& batch) {
+  if (batch.waits_since_ns != 0) {
+    spans::record_since(batch.waits_since_ns, "admission wait",
+                        static_cast<std::uint32_t>(batch.experts.size()));
+  }
   std::vector<Arrival> present;
   std::vector<ExpertId> absent;
   for (const ExpertId id : batch.experts) {  // lease first what must not be evicted for the rest

@@ -18,7 +18,7 @@
 
 namespace k3::experts {
 
-// Pure bookkeeping: no I/O and no clock. One thread; callbacks run inside the calls below and must
+// Pure bookkeeping: no I/O, and a clock for spans alone. One thread; callbacks run inside the calls below and must
 // not call back.
 //
 // A fetch is admitted as a whole, in order of arrival over all clients, as soon as every expert it
@@ -125,6 +125,7 @@ class ExpertCache {
     ClientId client = 0;
     std::uint64_t number = 0;
     bool urgent = false;
+    std::uint64_t waits_since_ns = 0;  // for its span; 0 when none is recorded
     std::vector<ExpertId> experts;
     std::vector<Lease> leases;
   };

@@ -10,6 +10,7 @@
 #include "common/checkpoint/work_folder.h"
 #include "common/ipc/run_dir.h"
 #include "common/observe/memory.h"
+#include "common/observe/spans.h"
 #include "services/experts/lru_policy.h"
 
 namespace k3::experts {
@@ -105,6 +106,7 @@ ExpertsService::~ExpertsService() {
 }
 
 void ExpertsService::on_message(ipc::Server::ClientId client, const ipc::Envelope& envelope) {
+  spans::set_trace_id(envelope.header.trace_id);
   Status status;
   if (std::holds_alternative<ipc::DescribeExperts>(envelope.body)) {
     server_->send(client, description(), envelope.header.sequence);

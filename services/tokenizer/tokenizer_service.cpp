@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "common/observe/spans.h"
 #include "services/tokenizer/chat.h"
 #include "services/tokenizer/decoder.h"
 
@@ -43,6 +44,7 @@ TokenizerService::TokenizerService(std::optional<Vocabulary> vocabulary)
 
 void TokenizerService::on_message(ipc::Server::ClientId client, const ipc::Envelope& envelope) {
   ++requests_;
+  spans::set_trace_id(envelope.header.trace_id);
   Result<ipc::Message> reply = answer(envelope.body);
   if (!reply) {
     ++refused_;
@@ -72,6 +74,7 @@ ipc::TokenizerDescription TokenizerService::describe() const {
 }
 
 Result<ipc::Encoded> TokenizerService::encode(const std::vector<ipc::Segment>& segments) {
+  const spans::Scope span("encode");
   std::size_t bytes = 0;
   for (const ipc::Segment& segment : segments) bytes += segment.text.size();
   if (bytes > kMaxTextBytes) {
@@ -86,6 +89,7 @@ Result<ipc::Encoded> TokenizerService::encode(const std::vector<ipc::Segment>& s
 }
 
 Result<ipc::Decoded> TokenizerService::decode(const ipc::Decode& request) {
+  const spans::Scope span("decode", static_cast<std::uint32_t>(request.ids.size()));
   K3_ASSIGN(DecodedText decoded,
             decode_ids(*vocabulary_, request.ids, request.pending, request.last));
   ids_decoded_ += request.ids.size();

@@ -9,6 +9,7 @@
 #include "common/checkpoint/packed_trunk.h"
 #include "common/ipc/run_dir.h"
 #include "common/observe/memory.h"
+#include "common/observe/spans.h"
 
 namespace k3::trunk {
 namespace {
@@ -100,6 +101,7 @@ TrunkService::~TrunkService() {
 
 void TrunkService::on_message(ipc::Server::ClientId client, const ipc::Envelope& envelope) {
   const std::uint64_t sequence = envelope.header.sequence;
+  spans::set_trace_id(envelope.header.trace_id);
   if (std::holds_alternative<ipc::DescribeTrunk>(envelope.body)) {
     server_->send(client, description(), sequence);
   } else if (const auto* subscribe = std::get_if<ipc::Subscribe>(&envelope.body)) {

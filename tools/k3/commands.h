@@ -18,6 +18,7 @@ void add_run(CLI::App& root, Action& action);              // run.cpp
 void add_plan(CLI::App& root, Action& action);             // plan.cpp
 void add_status(CLI::App& root, Action& action);           // status.cpp
 void add_control(CLI::App& root, Action& action);          // control.cpp
+void add_trace(CLI::App& root, Action& action);            // trace.cpp
 void add_pack(CLI::App& root, Action& action);             // pack.cpp
 void add_index(CLI::App& root, Action& action);            // index.cpp
 void add_verify(CLI::App& root, Action& action);           // verify.cpp

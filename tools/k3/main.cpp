@@ -33,6 +33,7 @@ int run(int argc, char** argv) {
   k3::cli::add_conform(app, action);
   k3::cli::add_status(app, action);
   k3::cli::add_control(app, action);
+  k3::cli::add_trace(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

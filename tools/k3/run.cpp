@@ -48,6 +48,7 @@ Status run_on_pipeline(const RunOptions& options, const Prompt& prompt) {
 
 Status run(const RunOptions& options) {
   if (options.json) K3_TRY(check_output(*options.json, "--json", Output::kReplaced));
+  if (options.trace) K3_TRY(check_output(*options.trace, "--trace", Output::kReplaced));
   if (options.logits) {
     K3_TRY(check_output(*options.logits, "--dump-logits", Output::kInPlace));
   }

@@ -72,6 +72,8 @@ void add_prompt_flags(CLI::App& command, RunOptions& options) {
 
 void add_output_flags(CLI::App& command, RunOptions& options) {
   command.add_option("--json", options.json, "write the run report to this file");
+  command.add_option("--trace", options.trace,
+                     "write what every service did when to this file, for chrome://tracing");
   CLI::Option* logits = command.add_option("--dump-logits", options.logits,
                                            "write logits to this file, float32 rows of [vocab]");
   const std::map<std::string, ipc::LogitsWanted> positions = {{"last", ipc::LogitsWanted::kLast},

@@ -48,6 +48,7 @@ struct RunOptions {
   std::optional<std::filesystem::path> json;
   std::optional<std::filesystem::path> record;
   std::optional<double> record_max_mb;
+  std::optional<std::filesystem::path> trace;
   std::optional<std::filesystem::path> expert_trace;
   std::optional<std::filesystem::path> logits;
   ipc::LogitsWanted logits_positions = ipc::LogitsWanted::kLast;

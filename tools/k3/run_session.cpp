@@ -16,6 +16,7 @@
 #include "tools/k3/run_logits.h"
 #include "tools/k3/run_report.h"
 #include "tools/k3/run_text.h"
+#include "tools/k3/span_recording.h"
 #include "tools/k3/terminal.h"
 
 namespace k3::cli {
@@ -146,6 +147,10 @@ Status run_session(const RunOptions& options, const Prompt& prompt, const Sessio
                                   }}));
   K3_TRY(link->wait_until_up());
   K3_ASSIGN(const PipelineFacts facts, describe(*link));
+  std::unique_ptr<SpanRecording> spans;
+  if (options.trace) {
+    K3_ASSIGN(spans, SpanRecording::start(setup.run_dir));
+  }
   if (setup.fingerprint.empty() && options.model) K3_TRY(check_model(*options.model, facts));
   K3_ASSIGN(const GenerationRequest request, make_request(*link, options, prompt, facts));
   if (!setup.own_pipeline) {
@@ -162,6 +167,7 @@ Status run_session(const RunOptions& options, const Prompt& prompt, const Sessio
   LogitsFile* const rows = logits ? &*logits : nullptr;
   TextStream text(*link, facts.tokenizer.has_vocabulary);
   const Generation generation = generate_visibly(*link, request, options.verbose, text, rows);
+  const Status traced = spans ? spans->write(*options.trace) : Status{};
   if (generation.failure && generation.tokens.empty()) {
     return tl::unexpected<Error>(*generation.failure);
   }
@@ -170,7 +176,8 @@ Status run_session(const RunOptions& options, const Prompt& prompt, const Sessio
   if (options.model) report.model = std::filesystem::absolute(*options.model).string();
   report.text = text.text();
   report.peak_memory_bytes = memory.peak_bytes();
-  const Status delivered = deliver(options, report, rows);
+  Status delivered = deliver(options, report, rows);
+  if (delivered) delivered = traced;
   if (!generation.failure) return delivered;
   if (!delivered) tell(fmt::format("k3: {}\n", delivered.error().message));
   return tl::unexpected<Error>(*generation.failure);
