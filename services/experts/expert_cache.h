@@ -18,8 +18,8 @@
 
 namespace k3::experts {
 
-// Pure bookkeeping: no I/O, and a clock for spans alone. One thread; callbacks run inside the calls below and must
-// not call back.
+// Pure bookkeeping: no I/O, and a clock for spans alone. One thread; callbacks run inside the calls
+// below and must not call back.
 //
 // A fetch is admitted as a whole, in order of arrival over all clients, as soon as every expert it
 // misses can be given a slot without evicting a leased one; until then it waits. Nothing is ever
