@@ -7,13 +7,6 @@
 
 namespace k3::compute {
 
-namespace {
-
-// The one in use and those being read: enough to keep the reader's threads busy.
-constexpr std::size_t kBuffers = 8;
-
-}  // namespace
-
 Result<std::unique_ptr<LocalExperts>> LocalExperts::open(const ModelConfig& config,
                                                          ExpertIndex index) {
   K3_ASSIGN(LocalReads reads, LocalReads::open(index.shards));

@@ -21,6 +21,9 @@ namespace k3::compute {
 // expert and file.
 class LocalExperts final : public ExpertReader {
  public:
+  // Experts held: the one in use and those being read, enough to keep the reader's threads busy.
+  static constexpr std::size_t kBuffers = 8;
+
   // `index` is of the model of `config`, which is borrowed.
   static Result<std::unique_ptr<LocalExperts>> open(const ModelConfig& config, ExpertIndex index);
   ~LocalExperts() override;

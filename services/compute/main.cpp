@@ -10,6 +10,7 @@
 #include "common/ipc/event_loop.h"
 #include "services/compute/compute_service.h"
 #include "services/compute/cpus.h"
+#include "services/compute/replay.h"
 
 namespace {
 
@@ -37,7 +38,8 @@ k3::Status serve(ComputeService::Options options, bool bind) {
 int main(int argc, char** argv) {
   ComputeService::Options options;
   CLI::App app("Runs the model: sessions, all arithmetic, greedy sampling.", "k3-compute");
-  app.add_option("--run", options.run_dir, "run directory of the pipeline's endpoints")->required();
+  CLI::Option* run =
+      app.add_option("--run", options.run_dir, "run directory of the pipeline's endpoints");
   app.add_option("--threads", options.threads,
                  "threads (default: the physical cores this process may use)")
       ->check(CLI::Range(1, 1024));
@@ -67,6 +69,28 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0.001, 1e9))
       ->capture_default_str()
       ->needs(record);
-  return k3::service_main(app, argc, argv, "k3-compute",
-                          [&] { return serve(options, bind == "auto"); });
+  k3::compute::ReplayOptions replay;
+  CLI::Option* recording =
+      app.add_option("--replay", replay.recording,
+                     "serve nobody: run the passes of this recording again and compare")
+          ->excludes(run)
+          ->excludes(record);
+  CLI::Option* model = app.add_option("--model", replay.model, "checkpoint directory for --replay")
+                           ->needs(recording);
+  recording->needs(model);
+  app.add_option("--work", replay.work,
+                 "directory of experts.k3x for --replay (default: MODEL/.k3)")
+      ->needs(recording);
+  app.add_option("--trunk", replay.trunk,
+                 "directory of trunk.k3t for --replay (default: the shards as they lie)")
+      ->needs(recording);
+  app.add_option("--json", replay.json, "also write the figures of --replay to this file")
+      ->needs(recording);
+  return k3::service_main(app, argc, argv, "k3-compute", [&]() -> k3::Status {
+    replay.threads = options.threads;
+    replay.isa = options.isa;
+    if (recording->count() > 0) return k3::compute::replay(replay);
+    if (run->count() == 0) return k3::fail(k3::ErrorCode::kUsage, "--run is required");
+    return serve(options, bind == "auto");
+  });
 }

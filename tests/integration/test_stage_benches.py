@@ -158,3 +158,18 @@ def test_a_trace_that_cannot_be_recorded_is_refused(experts, named, tmp_path):
                    "--trace-experts", trace, check=False)
     assert result.returncode == 2 and named in result.stderr
     assert trace.read_text() == "a letter to a friend\n"
+
+
+def test_a_recorded_run_is_computed_again_without_other_processes(tmp_path):
+    work, recording = tmp_path / "work", tmp_path / "recording"
+    k3.generate("--model", k3.DEMO, "--work", work, "--ids", "5,6,7,8,9", "--gen", 16, "--chunk", 3, "--record", recording)
+    model = ("--replay", recording, "--model", k3.DEMO, "--work", work)
+    _, report = bench("k3-compute", *model, "--threads", 2, "--isa", "reference", json_file=tmp_path / "out.json")
+    assert (report["passes"], report["incomplete"], report["full"]) == (2 + 15, 0, False)
+    assert [row["layer"] for row in report["rows"]] == [*map(str, range(7)), "head"]
+    assert [row["passes"] for row in report["rows"]] == [17] * 7 + [16]  # the first chunk wants no logits
+    damaged = bytearray(recording.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    recording.write_bytes(damaged)
+    refused = bench("k3-compute", *model, json_file=tmp_path / "out.json", check=False)
+    assert refused.returncode == 2 and "frame" in refused.stderr and "checksum" in refused.stderr
