@@ -7,9 +7,9 @@
 
 namespace k3 {
 
-inline constexpr std::size_t kCacheLine = 64;
+inline constexpr std::size_t kCacheLineBytes = 64;
 
-// Allocates whole cache lines. Stateless: any two are equal.
+// Allocates at the beginning of a cache line. Stateless: any two are equal.
 template <class T>
 struct CacheLineAllocator {
   using value_type = T;
@@ -19,10 +19,10 @@ struct CacheLineAllocator {
   CacheLineAllocator(const CacheLineAllocator<U>&) {}
 
   T* allocate(std::size_t count) {
-    return static_cast<T*>(::operator new (count * sizeof(T), std::align_val_t{kCacheLine}));
+    return static_cast<T*>(::operator new (count * sizeof(T), std::align_val_t{kCacheLineBytes}));
   }
   void deallocate(T* memory, std::size_t) {
-    ::operator delete (memory, std::align_val_t{kCacheLine});
+    ::operator delete (memory, std::align_val_t{kCacheLineBytes});
   }
   friend bool operator==(const CacheLineAllocator&, const CacheLineAllocator&) { return true; }
 };

@@ -1,6 +1,7 @@
 #include "services/compute/cpus.h"
 
 #include <fmt/format.h>
+#include <omp.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -53,9 +54,10 @@ bool bind_threads(int threads, const std::filesystem::path& root) {
   const std::vector<cpu_set_t> cores = allowed_cores(root);
   if (static_cast<std::size_t>(threads) != cores.size()) return false;
   bool bound = true;
-#pragma omp parallel for schedule(static, 1) num_threads(threads) reduction(&& : bound)
-  for (int i = 0; i < threads; ++i) {
-    bound = ::sched_setaffinity(0, sizeof(cpu_set_t), &cores[i]) == 0;
+#pragma omp parallel num_threads(threads) reduction(&& : bound)
+  {
+    const auto core = static_cast<std::size_t>(omp_get_thread_num());
+    bound = ::sched_setaffinity(0, sizeof(cpu_set_t), &cores[core]) == 0;
   }
   return bound;
 }

@@ -29,22 +29,23 @@ Status Kda::project(TrunkCursor& trunk, int layer, std::size_t rows, const float
   const std::size_t width = config_.kda_width();
   const std::size_t dim = config_.kda_head_dim;
   const std::size_t heads = config_.kda_heads;
-  const auto multiply = [&](TrunkRole role, const float* in, std::size_t in_width, Floats& out,
-                            std::size_t out_width) {
+  const auto queue = [&](TrunkRole role, const float* in, std::size_t in_width, Floats& out,
+                         std::size_t out_width) {
     return trunk.queue(layer, role, in, in_width, rows, out.data(), out_width);
   };
-  K3_TRY(multiply(TrunkRole::kKdaQ, x, hidden, q_, width));
+  K3_TRY(queue(TrunkRole::kKdaQ, x, hidden, q_, width));
   K3_TRY(trunk.read(layer, TrunkRole::kKdaQConv, q_conv_));
-  K3_TRY(multiply(TrunkRole::kKdaK, x, hidden, k_, width));
+  K3_TRY(queue(TrunkRole::kKdaK, x, hidden, k_, width));
   K3_TRY(trunk.read(layer, TrunkRole::kKdaKConv, k_conv_));
-  K3_TRY(multiply(TrunkRole::kKdaV, x, hidden, v_, width));
+  K3_TRY(queue(TrunkRole::kKdaV, x, hidden, v_, width));
   K3_TRY(trunk.read(layer, TrunkRole::kKdaVConv, v_conv_));
-  K3_TRY(multiply(TrunkRole::kKdaFa, x, hidden, decay_rank_, dim));
-  K3_TRY(multiply(TrunkRole::kKdaFb, decay_rank_.data(), dim, z_, width));
+  K3_TRY(queue(TrunkRole::kKdaFa, x, hidden, decay_rank_, dim));
+  trunk.complete();  // decay_rank_
+  K3_TRY(queue(TrunkRole::kKdaFb, decay_rank_.data(), dim, z_, width));
   K3_TRY(trunk.read(layer, TrunkRole::kKdaDtBias, dt_bias_));
   K3_TRY(trunk.read(layer, TrunkRole::kKdaALog, a_log_));
-  K3_TRY(multiply(TrunkRole::kKdaB, x, hidden, beta_, heads));
-  K3_TRY(multiply(TrunkRole::kKdaG, x, hidden, gate_, width));
+  K3_TRY(queue(TrunkRole::kKdaB, x, hidden, beta_, heads));
+  K3_TRY(queue(TrunkRole::kKdaG, x, hidden, gate_, width));
   trunk.complete();
   multiplier_.table().sigmoid(beta_.data(), rows * heads);
   return trunk.read(layer, TrunkRole::kKdaONorm, out_norm_);

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "common/base/aligned.h"
 #include "common/base/result.h"
 #include "common/checkpoint/model_config.h"
 #include "common/kernels/matrix.h"
@@ -57,14 +58,14 @@ class Mla {
 
   const ModelConfig& config_;
   const kernels::Multiplier& multiplier_;
-  std::vector<float> q_rank_;            // [rows][q_rank]
-  std::vector<float> q_;                 // [rows][heads][nope_dim + rope_dim]
-  std::vector<float> latent_;            // [rows][kv_rank + rope_dim]
-  std::vector<float> q_norm_, kv_norm_;  // [q_rank], [kv_rank]
-  std::vector<float> gate_, y_;          // [rows][heads][v_dim]
-  std::vector<float> query_;             // [heads][rows][kv_rank + rope_dim]
-  std::vector<float> context_;           // [heads][rows][kv_rank]
-  std::vector<float> weight_row_;        // [heads][kv_rank]
+  Floats q_rank_;            // [rows][q_rank]
+  Floats q_;                 // [rows][heads][nope_dim + rope_dim]
+  Floats latent_;            // [rows][kv_rank + rope_dim]
+  Floats q_norm_, kv_norm_;  // [q_rank], [kv_rank]
+  Floats gate_, y_;          // [rows][heads][v_dim]
+  Floats query_;             // [heads][rows][kv_rank + rope_dim]
+  Floats context_;           // [heads][rows][kv_rank]
+  Floats weight_row_;        // [heads][kv_rank]
 };
 
 }  // namespace k3::compute

@@ -33,14 +33,14 @@ class TrunkCursor {
 
   // y[b * y_stride + r] = dot(row r, x + b * x_stride) for all rows of the tensor, at the latest
   // when complete() returns. Products queued one after another with the same inputs run as one
-  // parallel region, as far as their rows lie in one unit.
+  // parallel region, as far as their rows lie in one unit; other inputs complete what is queued.
   Status queue(int layer, TrunkRole role, const float* x, std::size_t x_stride, std::size_t batch,
                float* y, std::size_t y_stride);
 
   // Computes what is queued; its inputs must be as they were.
   void complete();
 
-  // The same at once.
+  // The same at once, and all that was queued.
   Status multiply(int layer, TrunkRole role, const float* x, std::size_t x_stride,
                   std::size_t batch, float* y, std::size_t y_stride);
 

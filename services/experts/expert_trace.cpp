@@ -1,7 +1,8 @@
 #include "services/experts/expert_trace.h"
 
+#include <charconv>
 #include <cstring>
-#include <set>
+#include <optional>
 #include <sstream>
 #include <string>
 
@@ -13,18 +14,33 @@ namespace {
 constexpr std::string_view kHeader = "k3-expert-trace 1";
 constexpr std::size_t kMaxTraceBytes = std::size_t{4} << 30;
 
-Result<TraceRecord> parse_line(const std::string& line, std::string_view where) {
+std::optional<TracePhase> phase_of(std::string_view word) {
+  if (word == "p") return TracePhase::kPrefill;
+  if (word == "d") return TracePhase::kDecode;
+  if (word == "u") return TracePhase::kUnknown;
+  return std::nullopt;
+}
+
+std::optional<TraceRecord> parse_words(const std::string& line) {
   std::istringstream in(line);
-  std::string phase;
-  TraceRecord record;
-  in >> phase >> record.layer;
-  if (in && (phase == "p" || phase == "d" || phase == "u")) {
-    record.phase = phase == "p"   ? TracePhase::kPrefill
-                   : phase == "d" ? TracePhase::kDecode
-                                  : TracePhase::kUnknown;
-    for (std::uint32_t expert = 0; in >> expert;) record.experts.push_back(expert);
-    if (in.eof() && !record.experts.empty()) return record;
+  std::string word;
+  in >> word;
+  const std::optional<TracePhase> phase = phase_of(word);
+  if (!phase) return std::nullopt;
+  std::vector<std::uint32_t> numbers;
+  while (in >> word) {
+    std::uint32_t number = 0;
+    const char* const end = word.data() + word.size();
+    const auto [rest, error] = std::from_chars(word.data(), end, number);
+    if (error != std::errc() || rest != end) return std::nullopt;
+    numbers.push_back(number);
   }
+  if (numbers.size() < 2) return std::nullopt;
+  return TraceRecord{*phase, numbers.front(), {numbers.begin() + 1, numbers.end()}};
+}
+
+Result<TraceRecord> parse_line(const std::string& line, std::string_view where) {
+  if (std::optional<TraceRecord> record = parse_words(line)) return std::move(*record);
   return fail(ErrorCode::kUsage, "{}: \"{}\": expected p, d or u, a layer, and experts", where,
               line);
 }
@@ -35,6 +51,7 @@ Result<std::vector<TraceRecord>> parse_lines(const std::string& text, const std:
   std::string line;
   std::getline(in, line);  // the header
   for (std::size_t number = 2; std::getline(in, line); ++number) {
+    if (in.eof()) break;  // cut short: every whole line ends
     K3_ASSIGN(TraceRecord record, parse_line(line, fmt::format("{} line {}", path, number)));
     records.push_back(std::move(record));
   }
@@ -66,15 +83,22 @@ Result<std::vector<TraceRecord>> parse_pairs(const std::string& bytes, std::size
 
 // Ends the trace at `path` after its last whole line.
 Status drop_cut_line(const std::filesystem::path& path) {
-  K3_ASSIGN(const std::string content, read_text_file(path, kMaxTraceBytes));
-  const std::string header = std::string(kHeader) + "\n";
-  if (!content.starts_with(header) && !header.starts_with(content)) {
+  std::ifstream file(path, std::ios::binary);
+  std::string first;
+  std::getline(file, first);
+  if (!first.empty() && first != kHeader) {
     return fail(ErrorCode::kUsage, "{}: not an expert trace to be added to", path.string());
   }
-  const std::size_t newline = content.rfind('\n');
-  const std::size_t whole = newline == std::string::npos ? 0 : newline + 1;
+  file.clear();
+  file.seekg(0, std::ios::end);
+  const auto size = static_cast<std::uintmax_t>(file.tellg());
+  std::uintmax_t whole = size;
+  for (; whole > 0; --whole) {
+    file.seekg(static_cast<std::streamoff>(whole - 1));
+    if (file.get() == '\n') break;
+  }
   std::error_code error;
-  if (whole != content.size()) std::filesystem::resize_file(path, whole, error);
+  if (whole != size) std::filesystem::resize_file(path, whole, error);
   if (error) return fail(ErrorCode::kOutput, "{}: {}", path.string(), error.message());
   return {};
 }
@@ -100,7 +124,8 @@ Result<std::vector<TraceRecord>> read_trace(const std::filesystem::path& path, s
 }
 
 Result<TraceWriter> TraceWriter::open(const std::filesystem::path& path) {
-  if (std::filesystem::is_regular_file(path)) K3_TRY(drop_cut_line(path));
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored)) K3_TRY(drop_cut_line(path));
   TraceWriter writer;
   writer.path_ = path;
   writer.file_.open(path, std::ios::app | std::ios::ate);

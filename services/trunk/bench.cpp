@@ -132,7 +132,7 @@ Result<Json> measure(const BenchOptions& options, const Workload& work, double u
 Status bench(const BenchOptions& options) {
   std::vector<double> sizes = options.units_mb;
   if (sizes.empty()) sizes.push_back(options.service.unit_mb);
-  if (options.service.packed_trunk && sizes.size() > 1) {
+  if (options.service.packed_trunk && !options.units_mb.empty()) {
     return fail(ErrorCode::kUsage, "a packed trunk has the unit size it was packed with");
   }
   fmt::print("cold: files dropped from the page cache (POSIX_FADV_DONTNEED); {} reader threads\n",

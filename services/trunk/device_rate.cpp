@@ -10,10 +10,12 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
 
+#include "common/base/check.h"
 #include "common/base/file.h"
 #include "common/base/unique_fd.h"
 
@@ -42,6 +44,8 @@ struct Open {
 Result<Open> open_direct(const std::filesystem::path& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT));
   if (fd.valid()) return Open{std::move(fd), true};
+  if (errno != EINVAL)
+    return fail(ErrorCode::kWeights, "{}: {}", path.string(), std::strerror(errno));
   K3_ASSIGN(UniqueFd buffered, open_for_reading(path, ErrorCode::kWeights));
   return Open{std::move(buffered), false};
 }
@@ -66,19 +70,23 @@ void cut(const FileSpan& span, int fd, std::vector<Piece>& pieces) {
 Result<DeviceRate> measure_device(const std::vector<FileSpan>& spans, std::size_t threads) {
   DeviceRate rate;
   rate.direct = true;
-  std::vector<UniqueFd> files;
+  std::map<std::filesystem::path, UniqueFd> files;
   std::vector<Piece> pieces;
   for (const FileSpan& span : spans) {
-    K3_ASSIGN(Open file, open_direct(span.path));
-    rate.direct = rate.direct && file.direct;
-    cut(span, file.fd.get(), pieces);
-    files.push_back(std::move(file.fd));
+    UniqueFd& fd = files[span.path];
+    if (!fd.valid()) {
+      K3_ASSIGN(Open file, open_direct(span.path));
+      rate.direct = rate.direct && file.direct;
+      fd = std::move(file.fd);
+    }
+    cut(span, fd.get(), pieces);
   }
   std::atomic<std::size_t> next = 0;
   std::mutex mutex;  // guards rate.bytes and failure
   Status failure;
   const auto read_pieces = [&] {
     const std::unique_ptr<void, Free> buffer(std::aligned_alloc(kAlignment, kPieceBytes));
+    K3_CHECK(buffer, "no memory for a piece of a file");
     for (std::size_t i = next++; i < pieces.size(); i = next++) {
       const Result<std::uint64_t> got = read_piece(pieces[i], buffer.get());
       const std::scoped_lock lock(mutex);
