@@ -82,3 +82,18 @@ def test_every_way_of_running_gives_the_same_bits(case, tmp_path):
         outcome = (report["generated_ids"], dump.read_bytes())
         first = first or outcome
         assert outcome == first, f"{name}: {report['generated_ids']}, expected {first[0]}"
+
+
+@pytest.mark.parametrize("positions", [63, 64, 65, 300])
+def test_long_prompts_give_the_same_bits_wherever_chunks_end(positions, tmp_path):
+    """The latent cache is walked in blocks, which chunks cut at other positions; large chunks multiply by panels."""
+    prompt = [(37 * position + position // 7) % 300 for position in range(positions)]
+    common = ["--model", k3.DEMO, "--work", tmp_path / "work", "--ids", k3.comma(prompt), "--gen", 4, "--dump-positions", "last"]
+    outcomes = []
+    for number, (chunk, threads, isa) in enumerate([(32, 2, None), (7, 1, None), (64, 2, None), (33, 1, "reference"),
+                                                    (100, 2, None)]):
+        dump = tmp_path / f"{number}.f32"
+        table = ["--isa", isa] if isa else []
+        report = k3.generate(*common, "--chunk", chunk, "--threads", threads, *table, "--dump-logits", dump)
+        outcomes.append((report["generated_ids"], dump.read_bytes()))
+    assert all(outcome == outcomes[0] for outcome in outcomes)

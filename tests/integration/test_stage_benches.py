@@ -172,3 +172,10 @@ def test_a_recorded_run_is_computed_again_without_other_processes(tmp_path):
     recording.write_bytes(damaged)
     refused = bench("k3-compute", *model, json_file=tmp_path / "out.json", check=False)
     assert refused.returncode == 2 and "frame" in refused.stderr and "checksum" in refused.stderr
+
+
+@pytest.mark.parametrize("flag", ["--trace-experts", "--record"])
+def test_a_run_that_cannot_write_what_was_asked_for_ends_with_the_reason(flag, tmp_path):
+    target = tmp_path / "missing" / "file"
+    result = k3.k3("run", "--model", k3.DEMO, "--work", tmp_path / "work", "--ids", "5,6", "--gen", 1, flag, target, check=False)
+    assert result.returncode == 3 and str(target) in result.stderr
