@@ -34,9 +34,9 @@ struct SharedRegion {
 // and no message of it is delivered afterwards. Hello, StatsRequest, Stop, SetLogLevel,
 // SetSpans, TakeSpans and malformed frames are answered here; everything else goes to on_message.
 // SetLogLevel and SetSpans are answered with an empty Stats, or an error; spans are recorded until
-// they are switched off or the client that switched them on last has died. Stop stops the loop and has no answer. A client that skips a
-// sequence number is disconnected, so no message is ever lost silently. A callback must not destroy
-// the server.
+// they are switched off or the client that switched them on last has died. Stop stops the loop and
+// has no answer. A client that skips a sequence number is disconnected, so no message is ever lost
+// silently. A callback must not destroy the server.
 class Server {
  public:
   using ClientId = std::uint64_t;

@@ -1,19 +1,14 @@
 #include "services/compute/pass_comparison.h"
 
 #include <algorithm>
-#include <chrono>
 #include <string_view>
 
+#include "common/observe/spans.h"
 #include "services/compute/recorder.h"
 
 namespace k3::compute {
 
 namespace {
-
-std::int64_t now_ns() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::nanoseconds(now).count();
-}
 
 // `where` is the pass and the layer; a row has `width` values.
 template <class Value>
@@ -46,11 +41,11 @@ void PassComparison::expect(std::uint64_t number, const WholePass& pass) {
 // Comparing and recording are not in a layer's time.
 void PassComparison::start_clock() {
   waited_before_ = waited_ns_();
-  started_ns_ = now_ns();
+  started_ns_ = spans::now_ns();
 }
 
 void PassComparison::stop_clock(std::size_t layer) {
-  times_[layer].seconds.push_back(static_cast<double>(now_ns() - started_ns_) / 1e9);
+  times_[layer].seconds.push_back(static_cast<double>(spans::now_ns() - started_ns_) / 1e9);
   times_[layer].waited_ns += waited_ns_() - waited_before_;
 }
 

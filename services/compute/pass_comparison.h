@@ -54,7 +54,7 @@ class PassComparison final : public PassObserver {
   const WholePass* expected_ = nullptr;
   std::uint64_t number_ = 0;
   std::vector<LayerTimes> times_;
-  std::int64_t started_ns_ = 0;
+  std::uint64_t started_ns_ = 0;
   std::uint64_t waited_before_ = 0;
 };
 
