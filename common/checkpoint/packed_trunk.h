@@ -18,7 +18,8 @@ enum class PackAs { kCoded, kRaw };
 
 // Writes DIRECTORY/trunk.k3t from the shards: header, unit table, units 4 KiB aligned, a checksum
 // each, one of each embedding row (the rows stay in the shards), one over the table. `unit_bytes`
-// counts before coding. The file appears under its name only when complete. `progress` is called
+// counts before coding. The file appears under its name only when complete. From sparse
+// shards it is sparse, and no disk is reserved for it. `progress` is called
 // with bytes done and total. Errors: kOutput for the target, kWeights for the source.
 Status write_packed_trunk(const Checkpoint& checkpoint, const std::filesystem::path& directory,
                           std::uint64_t unit_bytes, PackAs as,

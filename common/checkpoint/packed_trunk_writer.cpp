@@ -1,4 +1,6 @@
 // Writing trunk.k3t; the file format is in docs/formats.md.
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -143,6 +145,17 @@ class UnitWriter {
   std::vector<FileBlock> blocks_;
 };
 
+// Whether one of `files` is sparse: it then says little about the disk its packed form takes.
+Result<bool> any_has_holes(const std::vector<std::filesystem::path>& files) {
+  for (const std::filesystem::path& path : files) {
+    K3_ASSIGN(const UniqueFd fd, open_for_reading(path, ErrorCode::kWeights));
+    K3_ASSIGN(const std::uint64_t bytes, file_bytes(fd.get(), path));
+    const off_t hole = ::lseek(fd.get(), 0, SEEK_HOLE);
+    if (hole >= 0 && static_cast<std::uint64_t>(hole) < bytes) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Status write_packed_trunk(const Checkpoint& checkpoint, const std::filesystem::path& directory,
@@ -158,7 +171,10 @@ Status write_packed_trunk(const Checkpoint& checkpoint, const std::filesystem::p
   for (const Unit& unit : table.units) {
     most_bytes = round_up(most_bytes, packed::kUnitAlignment) + unit.bytes;
   }
-  K3_ASSIGN(OutputFile file, OutputFile::create(directory / kPackedTrunkFile, most_bytes));
+  K3_ASSIGN(const bool sparse, any_has_holes(table.files));
+  const OutputFile::Space space =
+      sparse ? OutputFile::Space::kAsNeeded : OutputFile::Space::kReserved;
+  K3_ASSIGN(OutputFile file, OutputFile::create(directory / kPackedTrunkFile, most_bytes, space));
   const TensorPlace* const embedding = checkpoint.find(kEmbeddingName);
   UnitWriter writer(table, trunk_order(checkpoint.config()), as, file, progress,
                     embedding ? embedding->bytes : 0);

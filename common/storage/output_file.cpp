@@ -5,6 +5,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <system_error>
@@ -34,6 +35,12 @@ Status reserve(int fd, std::uint64_t bytes, const std::filesystem::path& path) {
               std::strerror(error));
 }
 
+constexpr std::uint64_t kHoleBytes = 64 << 10;
+
+bool is_zero(std::span<const std::byte> data) {
+  return data[0] == std::byte{0} && std::memcmp(data.data(), data.data() + 1, data.size() - 1) == 0;
+}
+
 Status sync_directory(const std::filesystem::path& directory) {
   const UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid() || ::fsync(fd.get()) != 0) {
@@ -44,7 +51,8 @@ Status sync_directory(const std::filesystem::path& directory) {
 
 }  // namespace
 
-Result<OutputFile> OutputFile::create(const std::filesystem::path& path, std::uint64_t bytes) {
+Result<OutputFile> OutputFile::create(const std::filesystem::path& path, std::uint64_t bytes,
+                                      Space space) {
   std::filesystem::path partial = std::filesystem::absolute(path);
   partial += ".partial";
   UniqueFd fd(::open(partial.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
@@ -59,12 +67,13 @@ Result<OutputFile> OutputFile::create(const std::filesystem::path& path, std::ui
   file.path_ = std::filesystem::absolute(path);
   file.partial_ = std::move(partial);
   file.fd_ = std::move(fd);
+  file.space_ = space;
   if (::ftruncate(file.fd_.get(), 0) != 0 ||
       ::ftruncate(file.fd_.get(), static_cast<off_t>(bytes)) != 0) {
     return fail(ErrorCode::kOutput, "{}: setting the size to {} bytes: {}", file.partial_.string(),
                 bytes, errno_text());
   }
-  K3_TRY(reserve(file.fd_.get(), bytes, file.partial_));
+  if (space == Space::kReserved) K3_TRY(reserve(file.fd_.get(), bytes, file.partial_));
   return file;
 }
 
@@ -73,7 +82,15 @@ OutputFile::~OutputFile() {
 }
 
 Status OutputFile::write(std::uint64_t offset, std::span<const std::byte> data) {
-  return write_exactly(fd_.get(), offset, data, partial_);
+  if (space_ == Space::kReserved) return write_exactly(fd_.get(), offset, data, partial_);
+  while (!data.empty()) {
+    const std::size_t length = std::min<std::size_t>(data.size(), kHoleBytes - offset % kHoleBytes);
+    const std::span<const std::byte> piece = data.first(length);
+    if (!is_zero(piece)) K3_TRY(write_exactly(fd_.get(), offset, piece, partial_));
+    data = data.subspan(length);
+    offset += length;
+  }
+  return {};
 }
 
 Status OutputFile::cut(std::uint64_t bytes) {

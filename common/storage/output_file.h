@@ -15,10 +15,16 @@ namespace k3 {
 // file is removed and an existing PATH stays as it was. Move-only; one thread.
 class OutputFile {
  public:
-  // Reserves `bytes` of disk first, so that a full disk is found before any work is done. Every
-  // byte reads as zero until written. Errors: kOutput naming the file, and the bytes needed and
-  // free where they do not fit, or that another process is writing the same file.
-  static Result<OutputFile> create(const std::filesystem::path& path, std::uint64_t bytes);
+  enum class Space {
+    kReserved,  // all of it taken first, so that a full disk is found before any work is done
+    kAsNeeded   // a sparse file: whole 64 KiB of zeros are left out and take no disk
+  };
+
+  // Every byte reads as zero until written; each is written at most once. Errors: kOutput naming
+  // the file, and the bytes needed and free where they do not fit, or that another process is
+  // writing the same file.
+  static Result<OutputFile> create(const std::filesystem::path& path, std::uint64_t bytes,
+                                   Space space = Space::kReserved);
 
   OutputFile(OutputFile&& other) noexcept = default;
   OutputFile& operator=(OutputFile&& other) = delete;
@@ -38,6 +44,7 @@ class OutputFile {
 
   std::filesystem::path path_;
   std::filesystem::path partial_;
+  Space space_ = Space::kReserved;
   UniqueFd fd_;  // invalid once committed or moved from
 };
 

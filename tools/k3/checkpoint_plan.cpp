@@ -1,6 +1,8 @@
 // Types, values and layout by tensor; see checkpoint_plan.h.
 #include "tools/k3/checkpoint_plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -102,7 +104,8 @@ class Planner {
          .shape = std::move(shape),
          .filling = filling,
          .bytes = bytes,
-         .shard = static_cast<std::uint32_t>(layer < 0 ? config_.layers : layer)});
+         .shard = static_cast<std::uint32_t>(layer < 0 ? config_.layers : layer),
+         .layer = layer});
   }
 
   void add_expert(int layer, int expert) {
@@ -138,6 +141,23 @@ CheckpointPlan plan_checkpoint(const ModelConfig& config, bool scatter) {
               return std::tie(a.dtype, a.name) < std::tie(b.dtype, b.name);
             });
   return plan;
+}
+
+void add_vision_stand_ins(CheckpointPlan& plan) {
+  constexpr std::uint64_t kTensors = 168;
+  constexpr std::uint64_t kValues = 970'484'536 / 2;
+  constexpr std::uint32_t kShards = 2;
+  for (std::uint64_t i = 0; i < kTensors; ++i) {
+    const std::uint64_t values = (i + 1) * kValues / kTensors - i * kValues / kTensors;
+    plan.tensors.push_back({.name = fmt::format("vision_tower.stand_in.{:03}.weight", i),
+                            .dtype = DType::kBf16,
+                            .shape = {values},
+                            .filling = {.deviation = one_over_root(kTensors), .values = values},
+                            .bytes = 2 * values,
+                            .shard = plan.shards + static_cast<std::uint32_t>(i * kShards / kTensors),
+                            .layer = kNoLayer});
+  }
+  plan.shards += kShards;
 }
 
 }  // namespace k3::cli

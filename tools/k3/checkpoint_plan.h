@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,7 @@ struct PlannedTensor {
   Filling filling;
   std::uint64_t bytes = 0;
   std::uint32_t shard = 0;
+  int layer = -1;  // -1 for the top level
 };
 
 struct CheckpointPlan {
@@ -38,5 +40,13 @@ struct CheckpointPlan {
 // tensors, by name. With `scatter` each tensor's shard and place follow from its name's hash.
 // Values keep activations near 1: matrices have deviation 1/sqrt(columns), norms lie near 1.
 CheckpointPlan plan_checkpoint(const ModelConfig& config, bool scatter);
+
+// The layer of tensors that no layer of the text model uses.
+inline constexpr int kNoLayer = std::numeric_limits<int>::max();
+
+// Adds what the released checkpoint has besides the text model, in two more shards: 168 BF16
+// tensors under vision_tower. of 970,484,536 bytes together. Only number and sum are those of the
+// released vision tower; names and shapes are stand-ins, which the text model ignores.
+void add_vision_stand_ins(CheckpointPlan& plan);
 
 }  // namespace k3::cli

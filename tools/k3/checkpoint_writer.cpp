@@ -30,6 +30,10 @@ std::uint64_t total_bytes(Tensors tensors) {
   return bytes;
 }
 
+bool has_values(const CheckpointContent& content, const PlannedTensor& tensor) {
+  return !content.sparse || (content.filled_layers > 0 && tensor.layer < content.filled_layers);
+}
+
 std::string shard_name(std::uint32_t shard, std::uint32_t shards) {
   return fmt::format("model-{:05}-of-{:06}.safetensors", shard + 1, shards);
 }
@@ -75,7 +79,7 @@ class Writer {
     K3_TRY(write_exactly(fd.get(), 0, std::as_bytes(std::span(header)), path));
     std::uint64_t offset = header.size();
     for (const PlannedTensor& tensor : tensors) {
-      if (!content_.sparse) K3_TRY(write_data(fd.get(), offset, tensor, path));
+      if (has_values(content_, tensor)) K3_TRY(write_data(fd.get(), offset, tensor, path));
       offset += tensor.bytes;
       done_ += tensor.bytes;
     }
@@ -145,7 +149,11 @@ Status write_checkpoint(const CheckpointPlan& plan, const std::string& config_js
                         const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
   const std::uint64_t total = total_bytes(plan.tensors);
   K3_TRY(make_empty_directory(directory));
-  if (!content.sparse) K3_TRY(check_free_space(directory, total));
+  std::uint64_t written = 0;
+  for (const PlannedTensor& tensor : plan.tensors) {
+    if (has_values(content, tensor)) written += tensor.bytes;
+  }
+  K3_TRY(check_free_space(directory, written));
   Writer writer(content, total, progress);
   const Tensors all(plan.tensors);
   for (std::size_t first = 0; first < all.size();) {

@@ -13,7 +13,8 @@ namespace k3::cli {
 
 struct CheckpointContent {
   std::uint64_t seed = 0;
-  bool sparse = false;  // tensor data are holes, that is zeros that take no disk
+  bool sparse = false;    // tensor data are holes, that is zeros that take no disk,
+  int filled_layers = 0;  // except those of this many first layers and, if any, of the top level
 };
 
 // Writes the shards, then model.safetensors.index.json and config.json, into `directory`, which is

@@ -43,11 +43,17 @@ std::vector<Override> overrides_of(const MakeCheckpointOptions& options) {
   return overrides;
 }
 
+// The released shape with nothing changed.
+bool is_released_size(const MakeCheckpointOptions& options) {
+  return options.shape == "released" && !options.layers && overrides_of(options).empty();
+}
+
 Status run_make_checkpoint(const MakeCheckpointOptions& options) {
   K3_ASSIGN(const std::string config_json,
             checkpoint_config(options.shape, options.layers, overrides_of(options)));
   K3_ASSIGN(const ModelConfig config, parse_model_config(config_json, "config.json"));
-  const CheckpointPlan plan = plan_checkpoint(config, options.scatter);
+  CheckpointPlan plan = plan_checkpoint(config, options.scatter);
+  if (is_released_size(options)) add_vision_stand_ins(plan);
   std::uint64_t bytes = 0;
   for (const PlannedTensor& tensor : plan.tensors) bytes += tensor.bytes;
 
@@ -59,8 +65,9 @@ Status run_make_checkpoint(const MakeCheckpointOptions& options) {
         [&bar](std::uint64_t done, std::uint64_t total) { bar.update(done, total); }));
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  fmt::print("{}: {} tensors, {} bytes{}, {:.1f} s\n", options.out.string(), plan.tensors.size(),
-             bytes, options.content.sparse ? " of holes" : "", seconds.count());
+  fmt::print("{}: {} shards, {} tensors, {} bytes{}, {:.1f} s\n", options.out.string(),
+             plan.shards, plan.tensors.size(), bytes, options.content.sparse ? ", sparse" : "",
+             seconds.count());
   return {};
 }
 
@@ -83,7 +90,13 @@ void add_make_checkpoint(CLI::App& root, Action& action) {
       ->take_all();
   command->add_option("--seed", options->content.seed, "equal seeds give equal weights")
       ->capture_default_str();
-  command->add_flag("--sparse", options->content.sparse, "holes in place of tensor data");
+  CLI::Option* const sparse =
+      command->add_flag("--sparse", options->content.sparse, "holes in place of tensor data");
+  command
+      ->add_option("--fill-layers", options->content.filled_layers,
+                   "with --sparse: values for the first N layers and the top level")
+      ->check(CLI::NonNegativeNumber)
+      ->needs(sparse);
   command->add_flag("--scatter", options->scatter,
                     "the other legal layout: tensors dealt over all shards in mixed order");
   command->callback(

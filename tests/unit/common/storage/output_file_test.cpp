@@ -2,6 +2,7 @@
 #include "common/storage/output_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "tests/unit/common/storage/temporary_folder.h"
 
@@ -26,6 +27,23 @@ TEST(OutputFile, AppearsOnlyWhenCommitted) {
   ASSERT_TRUE(file->commit());
   EXPECT_EQ(test::content_of(path), std::string("\0\0abc\0\0\0", 8));
   EXPECT_EQ(files_in(folder.path()), 1u);
+}
+
+TEST(OutputFile, AsNeededLeavesZerosOut) {
+  constexpr std::size_t kBytes = 8 << 20;
+  std::string content(kBytes, '\0');
+  content[3 << 20] = 'a';
+  content[kBytes - 1] = 'b';
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "out";
+  Result<OutputFile> file = OutputFile::create(path, 100 + kBytes, OutputFile::Space::kAsNeeded);
+  ASSERT_TRUE(file) << file.error().message;
+  ASSERT_TRUE(file->write(100, bytes_of(content)));
+  ASSERT_TRUE(file->commit());
+  EXPECT_EQ(test::content_of(path), std::string(100, '\0') + content);
+  struct stat info {};
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  EXPECT_LT(static_cast<std::size_t>(info.st_blocks) * 512, kBytes / 8);
 }
 
 TEST(OutputFile, AbandonedLeavesTheOldFile) {

@@ -112,6 +112,27 @@ TEST_F(MakeCheckpointTest, ReleasedShapeHasTheReleasedNumbers) {
   EXPECT_EQ(top_bytes, 2ull * 163'840 * 7168 * 2 + 3 * 7168 * 2);
 }
 
+TEST_F(MakeCheckpointTest, ReleasedSizeIsTheReleasedCheckpoints) {
+  const std::string json = cli::checkpoint_config("released", {}, {}).value();
+  cli::CheckpointPlan plan =
+      cli::plan_checkpoint(parse_model_config(json, "config.json").value(), false);
+  cli::add_vision_stand_ins(plan);
+  std::uint64_t bytes = 0;
+  std::set<std::uint32_t> shards;
+  std::set<std::string> names;
+  for (const cli::PlannedTensor& tensor : plan.tensors) {
+    bytes += tensor.bytes;
+    shards.insert(tensor.shard);
+    names.insert(tensor.name);
+  }
+  EXPECT_EQ(plan.shards, 96u);
+  EXPECT_EQ(shards.size(), 96u);
+  EXPECT_EQ(*shards.rbegin(), 95u);
+  EXPECT_EQ(plan.tensors.size(), 497'220u);
+  EXPECT_EQ(names.size(), 497'220u);
+  EXPECT_EQ(bytes, 1'560'936'091'448u);
+}
+
 TEST_F(MakeCheckpointTest, LayoutIsTheReleasedOne) {
   const Checkpoint checkpoint = made("m", {});
   ASSERT_EQ(checkpoint.shards().size(), 10u);
@@ -198,6 +219,24 @@ TEST_F(MakeCheckpointTest, SparseIsHoles) {
     struct stat info {};
     ASSERT_EQ(::stat(shard.path.c_str(), &info), 0);
     EXPECT_LT(static_cast<std::uint64_t>(info.st_blocks) * 512, shard.file_bytes / 2) << shard.path;
+  }
+}
+
+TEST_F(MakeCheckpointTest, FirstLayersOfASparseOneCanHaveValues) {
+  const Checkpoint full = made("full", {});
+  const Checkpoint some = made("some", {"--sparse", "--fill-layers", "2"});
+  const auto is_zero = [](const std::vector<std::byte>& bytes) {
+    return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+  };
+  for (const Checkpoint::NamedTensor& tensor : full.tensors()) {
+    const std::string name(tensor.name);
+    const std::size_t at = name.find("layers.");
+    const bool filled = at == std::string::npos || std::stoi(name.substr(at + 7)) < 2;
+    if (filled) {
+      EXPECT_EQ(data_of(some, name), data_of(full, name)) << name;
+    } else {
+      EXPECT_TRUE(is_zero(data_of(some, name))) << name;
+    }
   }
 }
 

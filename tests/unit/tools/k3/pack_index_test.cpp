@@ -1,6 +1,7 @@
 // The pack and index commands: where their files go, and what they refuse.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
@@ -40,6 +41,20 @@ TEST_F(PackIndexTest, FilesGoBesideTheModel) {
   ASSERT_TRUE(index({}));
   EXPECT_TRUE(open_packed_trunk(model_ / ".k3", checkpoint()));
   EXPECT_TRUE(read_expert_index(model_ / ".k3", checkpoint()));
+}
+
+TEST_F(PackIndexTest, SparseShardsMakeASparseFile) {
+  const auto model = folder_.path() / "sparse";
+  ASSERT_TRUE(test::run_command(
+      cli::add_make_checkpoint, {"make-checkpoint", "--out", model.string(), "--shape", "demo",
+                                 "--sparse", "--fill-layers", "1", "--set", "hidden_size=1024"}));
+  ASSERT_TRUE(test::run_command(cli::add_pack, {"pack", "--model", model.string()}));
+  const Checkpoint sparse = Checkpoint::open(model, {}).value();
+  const Result<UnitTable> table = open_packed_trunk(model / ".k3", sparse);
+  ASSERT_TRUE(table) << table.error().message;
+  struct stat info {};
+  ASSERT_EQ(::stat((model / ".k3" / kPackedTrunkFile).c_str(), &info), 0);
+  EXPECT_LT(static_cast<std::uint64_t>(info.st_blocks) * 512, table->pass_bytes() / 2);
 }
 
 TEST_F(PackIndexTest, FilesGoWhereTheFlagsSay) {
