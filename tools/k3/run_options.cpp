@@ -86,6 +86,12 @@ void add_output_flags(CLI::App& command, RunOptions& options) {
   command.add_flag("-v,--verbose", options.verbose, "a line a token on stderr");
 }
 
+std::map<std::string, Preset> preset_names() {
+  std::map<std::string, Preset> names;
+  for (const NamedPreset& named : kPresets) names.emplace(named.name, named.preset);
+  return names;
+}
+
 // Flags of a private pipeline that do not change its memory.
 std::vector<CLI::Option*> add_worker_flags(CLI::App& command, RunOptions& options) {
   return {
@@ -136,12 +142,17 @@ std::vector<CLI::Option*> add_memory_flags(CLI::App& command, RunOptions& option
           command.add_option("--trunk", options.trunk,
                              "directory of the packed trunk (default: the one in --work, if any)"),
           command
+              .add_option("--preset", options.preset,
+                          "memory of the whole pipeline: auto (default, 80 % of what is free), "
+                          "floor, laptop (8 GB), desktop (32), workstation (96), server (128), max")
+              ->transform(CLI::CheckedTransformer(preset_names())),
+          command
               .add_option("--trunk-gb", options.trunk_gb,
-                          "memory for the trunk in GB (default: from free memory)")
+                          "memory for the trunk in GB (default: from the preset)")
               ->check(positive_number()),
           command
               .add_option("--cache-gb", options.cache_gb,
-                          "memory for the expert cache in GB (default: from free memory)")
+                          "memory for the expert cache in GB (default: from the preset)")
               ->check(positive_number()),
           command
               .add_option("--experts", options.experts,

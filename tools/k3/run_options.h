@@ -11,6 +11,7 @@
 
 #include "common/base/result.h"
 #include "common/ipc/messages.h"
+#include "common/plan/preset.h"
 
 namespace k3::cli {
 
@@ -35,6 +36,7 @@ struct RunOptions {
   std::vector<std::int32_t> stop_ids;
   bool recompute = false;
 
+  Preset preset = Preset::kAuto;
   std::optional<double> trunk_gb;  // decimal gigabytes
   std::optional<double> cache_gb;
   std::string experts = kExpertsBinary;  // program of the expert service

@@ -52,6 +52,8 @@ PlanInputs plan_inputs(const RunOptions& options, const Checkpoint& checkpoint,
   inputs.experts = in_page_cache ? 0 : static_cast<std::uint64_t>(moe_layers) * config.experts;
   inputs.expert_slot_bytes = round_up(expert_bytes(config), kExpertSlotAlign);
   inputs.positions = positions;
+  inputs.trunk_pass_bytes = units.pass_bytes();
+  inputs.preset = options.preset;
   if (options.chunk) inputs.chunk = static_cast<std::uint64_t>(*options.chunk);
   inputs.trunk_budget = scaled(options.trunk_gb, 1e9);
   inputs.expert_budget = scaled(options.cache_gb, 1e9);

@@ -111,6 +111,60 @@ TEST(PlanRun, TooLittleMemoryIsLeftToTheRefusal) {
   EXPECT_FALSE(check_plan(plan.lines, limits));
 }
 
+TEST(PlanRun, FloorOfTheReleasedModelIsBelowTwoAndAHalfGigabytes) {
+  PlanInputs inputs = released_inputs();
+  inputs.preset = Preset::kFloor;
+  const RunPlan plan = plan_run(inputs, usable(100'000'000'000)).value();
+  EXPECT_EQ(plan.trunk_budget, 4u * 256'000'000);
+  EXPECT_EQ(plan.expert_budget, 16u * 17'547'264);
+  EXPECT_LT(planned_bytes(plan.lines), 2'500'000'000u);
+}
+
+TEST(PlanRun, EverySizedPresetStaysBelowItsSizeAndIsRefusedWithoutTheMemory) {
+  const std::vector<std::pair<Preset, std::uint64_t>> sizes = {{Preset::kLaptop, 8},
+                                                               {Preset::kDesktop, 32},
+                                                               {Preset::kWorkstation, 96},
+                                                               {Preset::kServer, 128}};
+  PlanInputs inputs = released_inputs();
+  std::uint64_t before = ~std::uint64_t{0};
+  for (const auto& [preset, gigabytes] : sizes) {
+    inputs.preset = preset;
+    const std::uint64_t size = gigabytes * 1'000'000'000;
+    const RunPlan plan = plan_run(inputs, usable(size)).value();
+    EXPECT_LE(planned_bytes(plan.lines), size);
+    EXPECT_GT(planned_bytes(plan.lines), size / 10 * 9);
+    EXPECT_TRUE(check_plan(plan.lines, usable(size))) << gigabytes;
+    EXPECT_FALSE(check_plan(plan.lines, usable(size / 2))) << gigabytes;
+    EXPECT_LT(token_bytes(inputs, plan), before) << gigabytes;
+    before = token_bytes(inputs, plan);
+  }
+}
+
+TEST(PlanRun, TokenBytesAreWhatIsNotResident) {
+  PlanInputs inputs = released_inputs();
+  inputs.trunk_pass_bytes = 450ull * 200'000'000;
+  inputs.trunk_budget = 229ull * 256'000'000;  // half the units pinned beside the ring
+  inputs.expert_budget = 41'216ull * 17'547'264;
+  const RunPlan half = plan_run(inputs, usable(1'000'000'000'000)).value();
+  EXPECT_NEAR(static_cast<double>(token_bytes(inputs, half)),
+              225 * 200e6 + 0.5 * 16 * 92 * 17'547'264, 2);
+  inputs.trunk_budget = 450ull * 256'000'000;
+  inputs.expert_budget = 82'432ull * 17'547'264;
+  EXPECT_EQ(token_bytes(inputs, plan_run(inputs, {}).value()), 0u);
+}
+
+TEST(PlanRun, TableOfPresetsNamesAllAndWhatDoesNotFit) {
+  const std::string text = presets_text(released_inputs(), usable(40'000'000'000), 2.0);
+  for (const NamedPreset& named : kPresets) {
+    EXPECT_THAT(text, HasSubstr("\n" + std::string(named.name) + " ")) << named.name;
+  }
+  EXPECT_THAT(text, HasSubstr("s/token"));
+  const std::string server = text.substr(text.find("\nserver"));
+  EXPECT_THAT(server.substr(0, server.find('\n', 1)), HasSubstr("does not fit"));
+  const std::string desktop = text.substr(text.find("\ndesktop"));
+  EXPECT_THAT(desktop.substr(0, desktop.find('\n', 1)), ::testing::Not(HasSubstr("does not fit")));
+}
+
 TEST(PlanRun, UnknownLimitsAreNotZero) {  // C30
   PlanInputs inputs = released_inputs();
   inputs.positions = 100;
