@@ -41,6 +41,7 @@ PlanInputs released_inputs() {
   inputs.config = released();
   inputs.trunk_units = 450;
   inputs.trunk_slot_bytes = 256'000'000;
+  inputs.trunk_pass_bytes = 111'160'000'000;
   inputs.experts = 82'432;
   inputs.expert_slot_bytes = 17'547'264;
   inputs.positions = 4096;
