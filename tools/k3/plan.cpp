@@ -25,7 +25,8 @@ Status run_plan(const PlanCommand& command) {
   const MemoryLimits limits = read_memory_limits();
   K3_ASSIGN(const PlannedModel model, plan_model(command.options, command.positions, limits));
   if (command.presets) {
-    return print_now(presets_text(model.inputs, limits, command.read_gb_per_s));
+    return print_now(limits_text(limits) +
+                     presets_text(model.inputs, limits, command.read_gb_per_s));
   }
   return print_now(plan_text(model.plan, limits) +
                    fmt::format("  {:<20} {:>12}\n", "read a token, at most",

@@ -29,6 +29,10 @@ std::uint64_t arena_bytes(std::uint64_t budget, std::uint64_t slot_bytes, std::u
   return slot_bytes == 0 ? 0 : std::min(budget / slot_bytes, slots) * slot_bytes;
 }
 
+std::string size_or_unknown(std::optional<std::uint64_t> bytes) {
+  return bytes ? human_bytes(*bytes) : "unknown";
+}
+
 std::uint64_t less(std::uint64_t whole, std::uint64_t part) {
   return whole > part ? whole - part : 0;
 }
@@ -110,15 +114,20 @@ std::string presets_text(PlanInputs inputs, const MemoryLimits& limits,
   return text;
 }
 
+std::string limits_text(const MemoryLimits& limits) {
+  return fmt::format("memory free: host {}, control groups {}\n",
+                     size_or_unknown(limits.host_available_bytes),
+                     size_or_unknown(limits.cgroup_free_bytes));
+}
+
 std::string plan_text(const RunPlan& plan, const MemoryLimits& limits) {
   std::string text = "memory plan:\n";
   for (const PlannedMemory& line : plan.lines) {
     text += fmt::format("  {:<20} {:>12}\n", line.what, human_bytes(line.bytes));
   }
-  const auto usable = limits.usable_bytes();
   return text + fmt::format("  {:<20} {:>12} of {} usable\n", "sum",
                             human_bytes(planned_bytes(plan.lines)),
-                            usable ? human_bytes(*usable) : std::string("unknown"));
+                            size_or_unknown(limits.usable_bytes()));
 }
 
 }  // namespace k3::cli

@@ -54,6 +54,10 @@ std::uint64_t token_bytes(const PlanInputs& inputs, const RunPlan& plan);
 std::string presets_text(PlanInputs inputs, const MemoryLimits& limits,
                          std::optional<double> read_gb_per_s);
 
+// One line for the terminal: what the host and the control groups leave free, "unknown" where that
+// cannot be read.
+std::string limits_text(const MemoryLimits& limits);
+
 // The plan for the terminal: a line a part, their sum, the limit.
 std::string plan_text(const RunPlan& plan, const MemoryLimits& limits);
 

@@ -166,6 +166,14 @@ TEST(PlanRun, TableOfPresetsNamesAllAndWhatDoesNotFit) {
   EXPECT_THAT(desktop.substr(0, desktop.find('\n', 1)), ::testing::Not(HasSubstr("does not fit")));
 }
 
+TEST(PlanRun, LimitsThatCannotBeReadAreCalledUnknown) {
+  EXPECT_EQ(limits_text({2'000'000'000, std::nullopt}),
+            "memory free: host 2.000 GB, control groups unknown\n");
+  EXPECT_EQ(limits_text({std::nullopt, 5'000'000}),
+            "memory free: host unknown, control groups 5.000 MB\n");
+  EXPECT_THAT(plan_text(plan_run(released_inputs(), {}).value(), {}), HasSubstr("of unknown usable"));
+}
+
 TEST(PlanRun, UnknownLimitsAreNotZero) {  // C30
   PlanInputs inputs = released_inputs();
   inputs.positions = 100;
