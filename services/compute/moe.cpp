@@ -64,8 +64,16 @@ Status Moe::route(TrunkCursor& trunk, int layer, std::size_t rows, const float* 
 }
 
 Status Moe::request(int layer) {
+  std::vector<std::pair<std::size_t, std::uint32_t>> weighed;  // the sum of its places, expert
+  for (const auto& [expert, uses] : uses_) {
+    std::size_t weight = 0;
+    for (const Use& use : uses) weight += static_cast<std::size_t>(config_.top_k) - use.rank;
+    weighed.emplace_back(weight, expert);
+  }
+  std::stable_sort(weighed.begin(), weighed.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
   std::vector<std::uint32_t> wanted;
-  for (const auto& [expert, uses] : uses_) wanted.push_back(expert);
+  for (const auto& [weight, expert] : weighed) wanted.push_back(expert);
   experts_demanded_ += wanted.size();
   return experts_.fetch(layer, wanted);
 }

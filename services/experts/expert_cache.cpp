@@ -76,7 +76,7 @@ Status ExpertCache::hint(const ipc::Hint& request) {
   // First, so that making room for one hinted expert does not evict another.
   for (const std::uint32_t expert : request.experts) {
     const ExpertId id = id_of(request.layer, expert);
-    if (entries_[id].state == State::kResident) policy_->touch(id);
+    if (entries_[id].state == State::kResident) policy_->expect(id);
   }
   for (const std::uint32_t expert : request.experts) {
     const ExpertId id = id_of(request.layer, expert);
@@ -102,6 +102,7 @@ void ExpertCache::reads_ended(std::span<const ReadEnd> ends) {
       entry.state = State::kResident;
       pool_.seal(entry.slot);
       policy_->insert(end.id);
+      if (entry.undemanded) policy_->expect(end.id);
       ++resident_;
       ++evictable_;
     } else {
@@ -183,6 +184,7 @@ void ExpertCache::start(BatchKey key, Batch& batch) {
     spans::record_since(batch.waits_since_ns, "admission wait",
                         static_cast<std::uint32_t>(batch.experts.size()));
   }
+  policy_->demand(batch.experts);
   std::vector<Arrival> present;
   std::vector<ExpertId> absent;
   for (const ExpertId id : batch.experts) {  // lease first what must not be evicted for the rest
@@ -192,9 +194,7 @@ void ExpertCache::start(BatchKey key, Batch& batch) {
     } else if (entry.state == State::kReading) {
       entry.waiters.push_back({key, count_demand(entry)});
     } else {
-      const ExpertOrigin origin = count_demand(entry);
-      policy_->touch(id);
-      present.push_back(lease(batch, id, origin));
+      present.push_back(lease(batch, id, count_demand(entry)));
     }
   }
   counters_.misses += absent.size();

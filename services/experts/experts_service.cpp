@@ -11,7 +11,6 @@
 #include "common/ipc/run_dir.h"
 #include "common/observe/memory.h"
 #include "common/observe/spans.h"
-#include "services/experts/lru_policy.h"
 
 namespace k3::experts {
 namespace {
@@ -44,6 +43,8 @@ Result<ExpertsService::Parts> ExpertsService::open(const Options& options) {
                                  static_cast<std::uint32_t>(index.experts)};
   K3_ASSIGN(const CachePlan plan,
             plan_cache(std::max(shape.total(), 1u), index.expert_bytes(), options.cache_gb));
+  K3_ASSIGN(std::unique_ptr<ReplacementPolicy> policy,
+            make_policy(options.policy, shape.layers - shape.dense_layers, shape.experts));
   K3_ASSIGN(std::unique_ptr<ReadEngine> engine, ReadEngine::create({options.io_threads}));
   std::vector<std::uint32_t> files;
   for (const std::filesystem::path& path : index.shards) {
@@ -51,8 +52,8 @@ Result<ExpertsService::Parts> ExpertsService::open(const Options& options) {
   }
   K3_TRY(check_plan({{"expert arena", plan.arena_bytes()}}, read_memory_limits()));
   K3_ASSIGN(Arena arena, Arena::create("k3-experts", plan.arena_bytes()));
-  return Parts{std::move(index),  shape,           plan, std::move(arena),
-               std::move(engine), std::move(files)};
+  return Parts{std::move(index), shape, plan, std::move(arena), std::move(engine), std::move(files),
+               std::move(policy)};
 }
 
 Result<std::unique_ptr<ExpertsService>> ExpertsService::create(ipc::EventLoop& loop,
@@ -85,7 +86,7 @@ ExpertsService::ExpertsService(ipc::EventLoop& loop, Parts parts)
     : loop_(loop),
       parts_(std::move(parts)),
       pool_(parts_.arena.data(), parts_.plan.slots, parts_.plan.slot_bytes),
-      cache_(parts_.shape, pool_, std::make_unique<LruPolicy>(),
+      cache_(parts_.shape, pool_, std::move(parts_.policy),
              {[this](const ExpertCache::Read& read) {
                 parts_.engine->submit(read_job(parts_, pool_, read));
               },

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/arena/arena.h"
@@ -31,6 +32,7 @@ class ExpertsService {
     double cache_gb = 1;                        // 10^9 bytes
     std::optional<int> layers;
     std::size_t io_threads = 8;
+    std::string policy{kDefaultPolicy};          // a name make_policy() knows
     std::optional<std::filesystem::path> trace;  // every accepted fetch is added to this file
   };
 
@@ -41,7 +43,8 @@ class ExpertsService {
     CachePlan plan;
     Arena arena;
     std::unique_ptr<ReadEngine> engine;
-    std::vector<std::uint32_t> files;  // engine's number of each shard of the index
+    std::vector<std::uint32_t> files;           // engine's number of each shard of the index
+    std::unique_ptr<ReplacementPolicy> policy;  // until a cache takes it
   };
 
   static Result<Parts> open(const Options& options);

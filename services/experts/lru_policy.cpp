@@ -6,7 +6,13 @@ namespace k3::experts {
 
 void LruPolicy::insert(ExpertId id) { places_[id] = order_.insert(order_.end(), id); }
 
-void LruPolicy::touch(ExpertId id) { order_.splice(order_.end(), order_, places_.at(id)); }
+void LruPolicy::demand(std::span<const ExpertId> ids) {
+  for (const ExpertId id : ids) {
+    if (places_.contains(id)) expect(id);
+  }
+}
+
+void LruPolicy::expect(ExpertId id) { order_.splice(order_.end(), order_, places_.at(id)); }
 
 void LruPolicy::erase(ExpertId id) {
   const auto place = places_.find(id);

@@ -11,8 +11,9 @@ namespace k3::experts {
 
 class LruPolicy final : public ReplacementPolicy {
  public:
+  void demand(std::span<const ExpertId> ids) override;
+  void expect(ExpertId id) override;  // counts as asked for
   void insert(ExpertId id) override;
-  void touch(ExpertId id) override;
   void erase(ExpertId id) override;
   std::optional<ExpertId> victim(const std::function<bool(ExpertId)>& evictable) const override;
 

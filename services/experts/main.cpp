@@ -26,6 +26,8 @@ int main(int argc, char** argv) {
   app.add_option("--io-threads", options.io_threads, "reader threads")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
+  app.add_option("--policy", options.policy, "which expert gives up its slot: recurrence or lru")
+      ->capture_default_str();
   app.add_option("--trace", options.trace, "add every demand to this expert trace")->needs(run);
   ReplayOptions replay;
   CLI::Option* trace = app.add_option("--replay", replay.trace,

@@ -12,7 +12,6 @@
 
 #include "common/observe/bench_output.h"
 #include "services/experts/expert_trace.h"
-#include "services/experts/lru_policy.h"
 
 namespace k3::experts {
 namespace {
@@ -36,7 +35,7 @@ class Replay {
   explicit Replay(ExpertsService::Parts parts)
       : parts_(std::move(parts)),
         pool_(parts_.arena.data(), parts_.plan.slots, parts_.plan.slot_bytes),
-        cache_(parts_.shape, pool_, std::make_unique<LruPolicy>(),
+        cache_(parts_.shape, pool_, std::move(parts_.policy),
                {[this](const ExpertCache::Read& read) {
                   parts_.engine->submit(read_job(parts_, pool_, read));
                 },
@@ -133,8 +132,8 @@ Status replay(const ReplayOptions& options) {
   for (const TraceRecord& record : trace) {
     K3_TRY(player.ask(record, tallies[static_cast<std::size_t>(record.phase)]));
   }
-  fmt::print("{} slots, LRU, {} reader threads, an empty cache at first\n", player.slots(),
-             options.service.io_threads);
+  fmt::print("{} slots, policy {}, {} reader threads, an empty cache at first\n", player.slots(),
+             options.service.policy, options.service.io_threads);
   fmt::print("{:<8} {:>9} {:>9} {:>9} {:>7} {:>8} {:>9} {:>9} {:>9} {:>9}\n", "phase", "fetches",
              "experts", "hits", "hits %", "GB/s", "p50 ms", "p90 ms", "p99 ms", "max ms");
   Json rows = Json::array();
@@ -143,7 +142,7 @@ Status replay(const ReplayOptions& options) {
   }
   if (!options.json) return {};
   const Json report = {{"trace", options.trace.string()},
-                       {"policy", "lru"},
+                       {"policy", options.service.policy},
                        {"slots", player.slots()},
                        {"io_threads", options.service.io_threads},
                        {"evictions", player.counters().evictions},

@@ -32,11 +32,13 @@ def variants(sizes, isas):
         "all pinned, all cached": ["--trunk-gb", everything, "--cache-gb", 1],
         "half the trunk": ["--trunk-gb", half, "--cache-gb", 1],
         "one unit": ["--trunk-gb", unit, "--cache-gb", 1],
-        "cache of one layer's demand": ["--trunk-gb", half, "--cache-gb", layer],
         "cache of one expert": ["--trunk-gb", unit, "--cache-gb", one],
         "whole prefix": ["--recompute"],
         "whole prefix, chunk 7, one unit": ["--recompute", "--chunk", 7, "--trunk-gb", unit, "--cache-gb", layer],
     }
+    for policy in ("lru", "recurrence"):
+        for name, gb in (("one expert", one), ("one layer's demand", layer), ("three", 3 * layer), ("everything", 1)):
+            cases[f"{policy}, cache of {name}"] = ["--cache-gb", gb, "--cache-policy", policy]
     for threads in (1, 2):
         for chunk in (1, 7, 32):
             cases[f"{threads} threads, chunk {chunk}"] = ["--threads", threads, "--chunk", chunk]

@@ -26,5 +26,6 @@ void add_census(CLI::App& root, Action& action);           // census.cpp
 void add_make_checkpoint(CLI::App& root, Action& action);  // make_checkpoint.cpp
 void add_conform(CLI::App& root, Action& action);          // conform.cpp
 void add_compare_logits(CLI::App& root, Action& action);   // compare_logits.cpp
+void add_sim_cache(CLI::App& root, Action& action);        // sim_cache.cpp
 
 }  // namespace k3::cli

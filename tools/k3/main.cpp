@@ -30,6 +30,7 @@ int run(int argc, char** argv) {
   k3::cli::add_census(app, action);
   k3::cli::add_make_checkpoint(app, action);
   k3::cli::add_compare_logits(app, action);
+  k3::cli::add_sim_cache(app, action);
   k3::cli::add_conform(app, action);
   k3::cli::add_status(app, action);
   k3::cli::add_control(app, action);

@@ -190,6 +190,11 @@ void add_run_flags(CLI::App& command, RunOptions& options) {
   command.add_flag("--recompute", options.recompute,
                    "carry no state: run the whole prefix for every token (for validation)");
   command
+      .add_option("--cache-policy", options.cache_policy,
+                  "which expert gives up its place in the cache: recurrence (default) or lru")
+      ->check(CLI::IsMember({"recurrence", "lru"}))
+      ->excludes(pipeline);
+  command
       .add_option("--trace-experts", options.expert_trace,
                   "add which experts were needed, and when, to this expert trace")
       ->excludes(pipeline);

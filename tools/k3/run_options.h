@@ -40,6 +40,7 @@ struct RunOptions {
   std::optional<double> trunk_gb;  // decimal gigabytes
   std::optional<double> cache_gb;
   std::string experts = kExpertsBinary;  // program of the expert service
+  std::optional<std::string> cache_policy;
   std::optional<double> unit_mb;
   std::optional<double> mla_norm_eps;
   std::optional<int> threads;

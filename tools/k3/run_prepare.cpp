@@ -91,6 +91,7 @@ PipelineSettings pipeline_settings(const RunOptions& options, const PlannedModel
   add("unit_mb", options.unit_mb);
   add("record_max_mb", options.record_max_mb);
   add("layers", options.layers);
+  add("cache_policy", options.cache_policy);
   add("isa", options.isa);
   add("mla_norm_eps", options.mla_norm_eps);
   return settings;
@@ -130,6 +131,10 @@ Result<PlannedModel> prepare_model(const RunOptions& options, const Prompt& prom
   if (options.expert_trace && options.experts != kExpertsBinary) {
     return fail(ErrorCode::kUsage, "--trace-experts: only {} records a trace, not {}",
                 kExpertsBinary, options.experts);
+  }
+  if (options.cache_policy && options.experts != kExpertsBinary) {
+    return fail(ErrorCode::kUsage, "--cache-policy: only {} has policies, not {}", kExpertsBinary,
+                options.experts);
   }
   const std::uint64_t positions = prompt.most_ids() + options.max_tokens;
   K3_ASSIGN(PlannedModel model, plan_model(options, positions, limits));

@@ -12,7 +12,7 @@ TEST(LruPolicy, EvictsTheOldest) {
   LruPolicy policy;
   for (const ExpertId id : {5, 3, 9}) policy.insert(id);
   EXPECT_EQ(policy.victim(any), 5u);
-  policy.touch(5);
+  policy.demand(std::vector<ExpertId>{5, 77});  // 77 is not resident
   EXPECT_EQ(policy.victim(any), 3u);
   policy.erase(3);
   EXPECT_EQ(policy.victim(any), 9u);
