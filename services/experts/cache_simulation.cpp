@@ -12,16 +12,20 @@
 namespace k3::experts {
 namespace {
 
-// Layers and experts a layer, as far as the trace shows them.
+// The layers with experts and the experts of each, as far as the trace shows them.
 struct Extent {
+  std::uint32_t first_layer = 0;
   std::uint64_t layers = 0;
   std::uint64_t experts = 0;
 };
 
 Extent extent_of(std::span<const TraceRecord> trace) {
   Extent extent;
+  if (trace.empty()) return extent;
+  const auto [first, last] = std::ranges::minmax(trace, {}, &TraceRecord::layer);
+  extent.first_layer = first.layer;
+  extent.layers = std::uint64_t{last.layer} - first.layer + 1;
   for (const TraceRecord& record : trace) {
-    extent.layers = std::max<std::uint64_t>(extent.layers, record.layer + 1ULL);
     for (const std::uint32_t expert : record.experts) {
       extent.experts = std::max<std::uint64_t>(extent.experts, expert + 1ULL);
     }
@@ -34,10 +38,11 @@ constexpr std::uint64_t kMostExperts = 1 << 24;  // of the trace's model
 bool counts(const TraceRecord& record) { return record.phase != TracePhase::kPrefill; }
 
 // Each once.
-std::vector<ExpertId> ids_of(const TraceRecord& record, std::uint32_t experts_per_layer) {
+std::vector<ExpertId> ids_of(const TraceRecord& record, const Extent& extent) {
+  const auto experts_per_layer = static_cast<std::uint32_t>(extent.experts);
   std::vector<ExpertId> ids;
   for (const std::uint32_t expert : record.experts) {
-    const ExpertId id = record.layer * experts_per_layer + expert;
+    const ExpertId id = (record.layer - extent.first_layer) * experts_per_layer + expert;
     if (std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
   }
   return ids;
@@ -77,13 +82,12 @@ Result<SimulatedHits> simulate(std::span<const TraceRecord> trace, std::size_t s
     return fail(ErrorCode::kUsage, "a trace of {} layers of {} experts: at most {} are simulated",
                 extent.layers, extent.experts, kMostExperts);
   }
-  const auto experts_per_layer = static_cast<std::uint32_t>(extent.experts);
-  K3_ASSIGN(const auto policy,
-            make_policy(name, static_cast<std::uint32_t>(extent.layers), experts_per_layer));
+  K3_ASSIGN(const auto policy, make_policy(name, static_cast<std::uint32_t>(extent.layers),
+                                           static_cast<std::uint32_t>(extent.experts)));
   std::unordered_set<ExpertId> resident;
   SimulatedHits result;
   for (const TraceRecord& record : trace) {
-    const std::vector<ExpertId> ids = ids_of(record, experts_per_layer);
+    const std::vector<ExpertId> ids = ids_of(record, extent);
     for (std::size_t at = 0; at < ids.size(); at += slots) {
       const std::span<const ExpertId> round(ids.data() + at, std::min(slots, ids.size() - at));
       const std::uint64_t hits = demand(*policy, resident, slots, round);
@@ -101,10 +105,10 @@ SimulatedHits simulate_belady(std::span<const TraceRecord> trace, std::size_t sl
     bool counts = false;
     std::size_t next = 0;  // of the same expert
   };
-  const auto experts_per_layer = static_cast<std::uint32_t>(extent_of(trace).experts);
+  const Extent extent = extent_of(trace);
   std::vector<Use> uses;
   for (const TraceRecord& record : trace) {
-    for (const ExpertId id : ids_of(record, experts_per_layer))
+    for (const ExpertId id : ids_of(record, extent))
       uses.push_back({id, counts(record)});
   }
   std::unordered_map<ExpertId, std::size_t> later;

@@ -19,7 +19,8 @@ RecurrencePolicy::RecurrencePolicy(std::uint32_t layers, std::uint32_t experts_p
 
 void RecurrencePolicy::demand(std::span<const ExpertId> ids) {
   if (ids.empty()) return;
-  Layer& layer = layer_of(ids.front());
+  demanded_ = ids.front() / experts_per_layer_;
+  Layer& layer = layers_[demanded_];
   for (const ExpertId id : std::exchange(layer.expected, {})) move(id, experts_[id].rank, false);
   layer.clock += kOne / 2;
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -37,6 +38,7 @@ void RecurrencePolicy::expect(ExpertId id) {
 }
 
 void RecurrencePolicy::insert(ExpertId id) {
+  ++resident_;
   experts_[id].resident = true;
   layer_of(id).resident.insert(place(id));
 }
@@ -44,23 +46,33 @@ void RecurrencePolicy::insert(ExpertId id) {
 void RecurrencePolicy::erase(ExpertId id) {
   layer_of(id).resident.erase(place(id));
   experts_[id].resident = false;
+  --resident_;
 }
 
 std::optional<ExpertId> RecurrencePolicy::victim(
     const std::function<bool(ExpertId)>& evictable) const {
+  if (resident_ == 0) return std::nullopt;
+  const Layer& demanded = layers_[demanded_];
+  if (demanded.resident.size() >= resident_ / layers_.size()) {
+    if (const std::optional<ExpertId> id = lowest(demanded, evictable)) return id;
+  }
   std::optional<ExpertId> best;
-  Log lowest = kSoon;
+  std::size_t most = 0;
   for (const Layer& layer : layers_) {
-    for (const auto& [rank, id] : layer.resident) {
-      const Log score = rank - layer.clock;
-      if (best && score >= lowest) break;
-      if (!evictable(id)) continue;
-      best = id;
-      lowest = score;
-      break;
-    }
+    if (layer.resident.size() <= most) continue;
+    const std::optional<ExpertId> id = lowest(layer, evictable);
+    if (!id) continue;
+    best = id;
+    most = layer.resident.size();
   }
   return best;
+}
+
+std::optional<ExpertId> RecurrencePolicy::lowest(const Layer& layer, const Evictable& evictable) {
+  for (const auto& [rank, id] : layer.resident) {
+    if (evictable(id)) return id;
+  }
+  return std::nullopt;
 }
 
 std::pair<RecurrencePolicy::Log, ExpertId> RecurrencePolicy::place(ExpertId id) const {

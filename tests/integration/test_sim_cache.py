@@ -31,11 +31,19 @@ def lru(records, slots):
 
 
 def recurrence(records, slots):
-    """Scores as plain sums over each expert's history of (demand of its layer, weight)."""
-    clock, history, cache, hits = {}, {}, set(), 0
+    """Scores as plain sums over each expert's history of (demand of its layer, weight); the layer asked gives up its
+    lowest unless it has less than its share, then the one that has most."""
+    clock, history, cache, hits = {}, {}, {}, 0
+    layers = len({layer for _, layer, _ in records})
 
     def score(key):
         return sum(weight * math.exp(-(clock[key[0]] - when) / 2) for when, weight in history[key])
+
+    def evict(layer, keys):
+        free = {other: [key for key in ((other, expert) for expert in cache[other]) if key not in keys] for other in cache}
+        if not free[layer] or len(cache[layer]) < slots // layers:
+            layer = min((other for other in free if free[other]), key=lambda other: (-len(cache[other]), other))
+        cache[layer].remove(min(free[layer], key=lambda key: (score(key), key))[1])
 
     for counted, layer, experts in records:
         for at in range(0, len(experts), slots):
@@ -43,13 +51,13 @@ def recurrence(records, slots):
             clock[layer] = clock.get(layer, 0) + 1
             for place, key in enumerate(keys):
                 history.setdefault(key, []).append((clock[layer], 1 - 0.6 * place / len(keys)))
-            absent = [key for key in keys if key not in cache]
-            hits += (len(keys) - len(absent)) * counted
-            room = slots - len(cache)
-            if len(absent) > room:
-                ordered = sorted((key for key in cache if key not in keys), key=lambda key: (score(key), key))
-                cache -= set(ordered[:len(absent) - room])
-            cache |= set(absent)
+            hits += sum(key[1] in cache.get(key[0], ()) for key in keys) * counted
+            for key in keys:
+                if key[1] in cache.setdefault(layer, set()):
+                    continue
+                if sum(map(len, cache.values())) == slots:
+                    evict(layer, keys)
+                cache[layer].add(key[1])
     return hits
 
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <random>
 #include <utility>
 #include <vector>
@@ -108,12 +109,20 @@ TEST(RecurrencePolicy, ScoresAreTheDecayedSums) {
     for (const ExpertId id : ids) {
       if (!std::exchange(resident[id], true)) policy.insert(id);
     }
+    std::size_t count[kLayers] = {};
+    for (const auto& [id, here] : resident) count[id / kExperts] += here ? 1 : 0;
+    const std::size_t total = std::accumulate(count, count + kLayers, std::size_t{0});
+    std::size_t layer = first / kExperts;
+    if (count[layer] == 0 || count[layer] < total / kLayers) {
+      layer = static_cast<std::size_t>(std::max_element(count, count + kLayers) - count);
+    }
     double lowest = HUGE_VAL;
     for (const auto& [id, here] : resident) {
-      if (here) lowest = std::min(lowest, scores[id]);
+      if (here && id / kExperts == layer) lowest = std::min(lowest, scores[id]);
     }
     const ExpertId victim = policy.victim(any).value();
     ASSERT_TRUE(resident[victim]);
+    ASSERT_EQ(victim / kExperts, layer);
     ASSERT_NEAR(scores[victim], lowest, 1e-9 * (1 + lowest));
     if (step % 2 == 0) continue;
     policy.erase(victim);
